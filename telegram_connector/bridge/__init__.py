@@ -1,0 +1,6 @@
+"""Everything that touches NATS, on one asyncio thread of its own; the only importer of `nats`."""
+
+from telegram_connector.bridge.client import NatsClient, PubAck
+from telegram_connector.bridge.source import JetStreamSource
+
+__all__ = ["JetStreamSource", "NatsClient", "PubAck"]

@@ -1,0 +1,91 @@
+"""A short-lived blocking client for commands: publish and the JetStream API, no pulling."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+from types import TracebackType
+from typing import Any, NamedTuple, TypeVar
+
+from telegram_connector.bridge.link import REQUEST_SECONDS, Link
+from telegram_connector.bridge.loop import LoopThread
+from telegram_connector.errors import ApiError, Disconnected, Unanswered
+from telegram_connector.settings import NatsSettings
+
+T = TypeVar("T")
+
+
+class PubAck(NamedTuple):
+    """JetStream's receipt: the message's sequence, and whether it was there already."""
+
+    sequence: int
+    duplicate: bool
+
+
+class NatsClient:
+    """Connects on entry, closes on exit.
+
+    Raises:
+        ConnectError: On entry, when no server accepts us.
+    """
+
+    def __init__(self, settings: NatsSettings, name: str, timeout_seconds: float = REQUEST_SECONDS) -> None:
+        self._settings = settings
+        self._name = name
+        self._timeout_seconds = timeout_seconds
+        self._loop = LoopThread("nats-client")
+        self._link: Link | None = None
+
+    def __enter__(self) -> NatsClient:
+        self._loop.start()
+        try:
+            self._link = self._loop.submit(Link.open(self._settings, name=self._name)).result()
+        except BaseException:
+            self._loop.stop(1.0)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._link is not None:
+            self._wait(self._loop.submit(self._link.close()))
+        self._loop.stop(self._timeout_seconds)
+
+    def api(self, subject: str, body: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A request to the JetStream API, e.g. ``STREAM.INFO.S``.
+
+        Raises:
+            ApiError: JetStream said no.
+            BridgeError: No answer.
+        """
+        return self._wait(self._loop.submit(self._open().api(subject, body)))
+
+    def publish(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PubAck:
+        """Publish to a stream and wait for its receipt.
+
+        Raises:
+            ApiError: No stream takes the subject (503), or the stream refused it.
+            Unanswered: It may have been stored; publishing again with the same ``Nats-Msg-Id`` is safe.
+            Disconnected: It was not stored.
+        """
+        answer = self._wait(self._loop.submit(self._open().request(subject, payload, headers=headers)))
+        document = json.loads(answer.data)
+        if error := document.get("error"):
+            raise ApiError(
+                int(error.get("code", 0)), int(error.get("err_code", 0)), str(error.get("description", ""))
+            )
+        return PubAck(int(document["seq"]), bool(document.get("duplicate", False)))
+
+    def _open(self) -> Link:
+        if self._link is None:
+            raise Disconnected("used outside its with block")
+        return self._link
+
+    def _wait(self, future: Future[T]) -> T:
+        try:
+            return future.result(self._timeout_seconds + 5.0)
+        except FutureTimeoutError:
+            raise Unanswered("the NATS thread did not answer") from None

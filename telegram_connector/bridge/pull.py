@@ -1,0 +1,144 @@
+"""The pull request: connected and wanting means exactly one live pull.
+
+nats-py's `fetch` hides deletion, leader changes and restarts behind its timeout, and with a batch above one
+can stall with the message in hand (measured). Here each request has a reply subject of its own, and its
+status messages are read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+from nats.aio.msg import Msg
+from nats.aio.subscription import Subscription
+
+from telegram_connector.bridge.link import Link
+from telegram_connector.errors import BridgeError
+from telegram_connector.topology import NS
+
+EXPIRES_SECONDS = 30.0
+HEARTBEAT_SECONDS = 5.0
+UNSERVED_PAUSE_SECONDS = (
+    0.25  # a leader election takes some seconds; a deleted consumer is found by the probe
+)
+
+
+class ConsumerGoneError(BridgeError):
+    """Raised when the server says that the consumer was deleted."""
+
+
+class Pull:
+    """Asks for as many deliveries as are wanted, one request at a time, over one link."""
+
+    def __init__(
+        self,
+        link: Link,
+        stream: str,
+        durable: str,
+        wanted: Callable[[], int],
+        deliver: Callable[[Msg], None],
+    ) -> None:
+        self._link = link
+        self._wanted = wanted
+        self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
+        self._deliver = deliver
+        self._inbox = link.new_inbox()
+        self._subscription: Subscription | None = None
+        self._poke = asyncio.Event()
+        self._number = 0
+        self._missing = 0
+        self._over: asyncio.Future[str] | None = None
+        self._silence: asyncio.TimerHandle | None = None
+        self._closed = False
+        self.live = False
+
+    def poke(self) -> None:
+        """More may be wanted now."""
+        self._poke.set()
+
+    async def run(self) -> None:
+        """Pull until cancelled.
+
+        Raises:
+            ConsumerGoneError: The consumer was deleted.
+            BridgeError: The link failed.
+        """
+        self._subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
+        while True:
+            # `live` goes down before the figure is read: whoever raises it and still sees `live` up can
+            # rely on its being read.
+            self.live = False
+            self._poke.clear()
+            wanted = self._wanted()
+            if wanted <= 0 or self._closed:
+                await self._poke.wait()
+                continue
+            self.live = True
+            how = await self._one(wanted)
+            if how == "gone":
+                raise ConsumerGoneError("the server says that the consumer was deleted")
+            if how == "unserved":
+                await asyncio.sleep(UNSERVED_PAUSE_SECONDS)
+
+    async def _one(self, batch: int) -> str:
+        self._number += 1
+        self._missing = batch
+        self._over = asyncio.get_running_loop().create_future()
+        self._listen()
+        request = {
+            "batch": batch,
+            "expires": int(EXPIRES_SECONDS * NS),
+            "idle_heartbeat": int(HEARTBEAT_SECONDS * NS),
+        }
+        try:
+            await self._link.publish(
+                self._subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._number}"
+            )
+            return await self._over
+        finally:
+            if self._silence:
+                self._silence.cancel()
+
+    async def _on_message(self, msg: Msg) -> None:
+        self._listen()
+        status = (msg.headers or {}).get("Status") if not msg.data else None
+        if status is None:
+            self._missing -= 1
+            self._deliver(msg)
+            if self._missing <= 0:
+                self._finish("full")
+        elif status != "100" and msg.subject == f"{self._inbox}.{self._number}":
+            description = (msg.headers or {}).get("Description", "").lower()
+            if "consumer deleted" in description:
+                self._finish("gone")
+            elif status in ("404", "408"):
+                self._finish("expired")
+            else:  # 409: leadership change, max waiting, max ack pending; 423; 503: nobody there now
+                self._finish("unserved")
+
+    def _listen(self) -> None:
+        """A sign of life: the next is due within two heartbeats."""
+        if self._silence:
+            self._silence.cancel()
+        loop = asyncio.get_running_loop()
+        self._silence = loop.call_later(2 * HEARTBEAT_SECONDS, self._finish, "silent")
+
+    def _finish(self, how: str) -> None:
+        if self._over is not None and not self._over.done():
+            self._over.set_result(how)
+
+    async def close(self, timeout_seconds: float) -> None:
+        """Withdraw the request and wait for what the server had already sent.
+
+        A plain unsubscribe would drop those, and they would come back only after ack_wait.
+        """
+        self._closed = True
+        if self._subscription is None:
+            return
+        draining = asyncio.ensure_future(self._subscription.drain())  # type: ignore[no-untyped-call]
+        await asyncio.wait({draining}, timeout=timeout_seconds)
+        if not draining.done():
+            draining.cancel()
+        await asyncio.gather(draining, return_exceptions=True)

@@ -1,0 +1,162 @@
+"""Confirmed settlements: a request to the delivery's reply subject, answered in about 0.2 ms."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from telegram_connector.bridge.link import Link
+from telegram_connector.clock import LeaseClock
+from telegram_connector.delivery import Ack, Command, Delivery, Nak, Term
+from telegram_connector.errors import ApiError, BridgeError, Disconnected, Unanswered
+from telegram_connector.topology import NS
+
+CONFIRM_SECONDS = 2.0
+AGAIN_SECONDS = 0.25
+
+
+def wire(command: Command) -> bytes:
+    """What JetStream is sent for a command."""
+    match command:
+        case Ack():
+            return b"+ACK"
+        case Nak():
+            # Nanoseconds; 0 and negative mean now.
+            return b"-NAK " + json.dumps({"delay": int(command.delay_seconds * NS)}).encode()
+        case Term():
+            # A line break would end the reason early.
+            return b"+TERM " + " ".join(command.reason.split()).encode()
+
+
+@dataclass(eq=False)
+class _Pending:
+    delivery: Delivery
+    task: asyncio.Task[object]
+    pointless: bool = False
+    counted: bool = True
+
+    def drop(self) -> None:
+        self.pointless = True
+        self.task.cancel()
+
+
+class Settler:
+    """Settles deliveries over whatever link there is; one pending settlement per sequence.
+
+    Args:
+        link: Waits for a live link and returns it.
+        probe: Asks the server something over a link; raises `BridgeError` when it does not answer.
+        changed: Called whenever `unconfirmed` went down.
+    """
+
+    def __init__(
+        self,
+        clock: LeaseClock,
+        link: Callable[[], Awaitable[Link]],
+        probe: Callable[[Link], Awaitable[object]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._clock = clock
+        self._link = link
+        self._probe = probe
+        self._changed = changed
+        self._pending: dict[int, _Pending] = {}
+        self._lock = threading.Lock()
+        self._unconfirmed = 0
+
+    @property
+    def unconfirmed(self) -> int:
+        """Settlements that the server has not confirmed and that may be lost with the connection."""
+        return self._unconfirmed
+
+    def count(self) -> None:
+        """Count a settlement that is about to be handed to `settle`; from any thread."""
+        with self._lock:
+            self._unconfirmed += 1
+
+    def _uncount(self, pending: _Pending) -> None:
+        if pending.counted:
+            pending.counted = False
+            with self._lock:
+                self._unconfirmed -= 1
+            self._changed()
+
+    async def settle(self, delivery: Delivery, command: Command) -> bool:
+        """Settle until confirmed (True), or until it is pointless (False).
+
+        Ack and term are tried over reconnects, a nak only within the lease: a late one would make the server
+        hand the message over a second time while its next delivery is out (measured).
+        """
+        self.supersede(delivery.id.sequence)
+        task = asyncio.current_task()
+        assert task is not None
+        pending = _Pending(delivery, task)
+        self._pending[delivery.id.sequence] = pending
+        try:
+            return await self._try(pending, command)
+        except asyncio.CancelledError:
+            if pending.pointless:
+                return False
+            raise
+        finally:
+            if self._pending.get(delivery.id.sequence) is pending:
+                del self._pending[delivery.id.sequence]
+            self._uncount(pending)
+
+    async def _try(self, pending: _Pending, command: Command) -> bool:
+        delivery = pending.delivery
+        while True:
+            if isinstance(command, Nak) and self._clock() >= delivery.leased_until:
+                return False
+            link = await self._link()
+            try:
+                await link.request(delivery.reply, wire(command), timeout_seconds=CONFIRM_SECONDS)
+            except Unanswered:
+                await self._doubt(pending, link)
+            except (ApiError, Disconnected):
+                await asyncio.sleep(AGAIN_SECONDS)  # the consumer is gone or leaderless, or the link is
+            else:
+                return True
+
+    async def _doubt(self, pending: _Pending, link: Link) -> None:
+        """A server that answers a probe, but not this, knows nothing of the delivery any more.
+
+        That one must not keep sends from starting; a dead link must.
+        """
+        try:
+            await self._probe(link)
+        except BridgeError:
+            return
+        self._uncount(pending)
+        await asyncio.sleep(AGAIN_SECONDS)
+
+    def supersede(self, sequence: int) -> None:
+        """The sequence was handed over again: what is pending for the last hand-over is pointless."""
+        pending = self._pending.get(sequence)
+        if pending is not None:
+            pending.drop()
+
+    def discard(self) -> int:
+        """The consumer is a new one: all handles are void. Returns how many were pending."""
+        dropped = list(self._pending.values())
+        for pending in dropped:
+            pending.drop()
+        return len(dropped)
+
+    async def extend(self, deliveries: list[Delivery], ack_wait_seconds: float) -> float | None:
+        """Ask for a fresh ack_wait for all; the last is confirmed, and the server works in order.
+
+        Returns the new end of the leases, counted from before the request; None when unconfirmed.
+        """
+        asked_at = self._clock()
+        link = await self._link()
+        try:
+            for delivery in deliveries[:-1]:
+                await link.publish(delivery.reply, b"+WPI")
+            await link.request(deliveries[-1].reply, b"+WPI", timeout_seconds=CONFIRM_SECONDS)
+        except BridgeError:
+            return None
+        return asked_at + ack_wait_seconds

@@ -1,0 +1,79 @@
+"""``publish``: one envelope, or many, from the command line."""
+
+from __future__ import annotations
+
+import sys
+import uuid
+from collections.abc import Iterator
+from typing import BinaryIO
+
+import click
+
+from telegram_connector.bridge import NatsClient
+from telegram_connector.cli.settings import nats_settings
+from telegram_connector.envelope import MSG_ID_HEADER, TelegramOutbound, decode, encode
+from telegram_connector.errors import BridgeError, EnvelopeError
+
+
+@click.command()
+@click.argument("text", required=False)
+@click.option("--chat", help="Chat id or @name; the connector's default chat without.")
+@click.option("--parse-mode", help="HTML or MarkdownV2; the text is sent as it is without.")
+@click.option("--kind", help="info, alert or trade: an attribute of logs.")
+@click.option("--thread", "message_thread_id", type=int, help="Topic within the chat.")
+@click.option("--silent", is_flag=True, help="Deliver without a sound.")
+@click.option("--msg-id", help="Idempotency key; a random one without.")
+@click.option(
+    "--envelopes", type=click.File("rb"), help="Instead of TEXT: a file of envelopes, a JSON object per line."
+)
+def publish(
+    text: str | None,
+    chat: str | None,
+    parse_mode: str | None,
+    kind: str | None,
+    message_thread_id: int | None,
+    silent: bool,
+    msg_id: str | None,
+    envelopes: BinaryIO | None,
+) -> None:
+    """Publish TEXT (or standard input, with -) to the outbound stream.
+
+    Needs NATS credentials that may publish; no bot token.
+    """
+    if (text is None) == (envelopes is None):
+        raise click.UsageError("give either TEXT or --envelopes")
+    settings = nats_settings()
+    try:
+        if envelopes is not None:
+            outbound = list(_read(envelopes))
+        else:
+            body = sys.stdin.read() if text == "-" else text or ""
+            outbound = [
+                TelegramOutbound(
+                    msg_id=msg_id or str(uuid.uuid4()),
+                    chat=chat,
+                    text=body,
+                    parse_mode=parse_mode,
+                    kind=kind,
+                    message_thread_id=message_thread_id,
+                    disable_notification=True if silent else None,
+                )
+            ]
+        payloads = [(envelope, encode(envelope)) for envelope in outbound]
+        with NatsClient(settings, "telegram_connector publish") as client:
+            for envelope, payload in payloads:
+                ack = client.publish(settings.subject, payload, {MSG_ID_HEADER: envelope.msg_id})
+                note = " (a duplicate: it was there already)" if ack.duplicate else ""
+                click.echo(f"{envelope.msg_id} stored as sequence {ack.sequence}{note}")
+    except (EnvelopeError, BridgeError) as error:
+        click.echo(f"telegram-connector publish: {error}", err=True)
+        sys.exit(1)
+
+
+def _read(lines: BinaryIO) -> Iterator[TelegramOutbound]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield decode(line)
+            except EnvelopeError as error:
+                raise EnvelopeError(f"line {number}, {error.field}".rstrip(", "), error.reason) from None

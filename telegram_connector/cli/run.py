@@ -1,0 +1,51 @@
+"""``run``: the worker."""
+
+from __future__ import annotations
+
+import logging
+import queue
+import signal
+import sys
+import threading
+
+import click
+
+from telegram_connector.cli import logs
+from telegram_connector.cli.settings import misspelt, relay_settings
+from telegram_connector.errors import RelayFailed
+from telegram_connector.relay import Relay
+
+
+@click.command()
+def run() -> None:
+    """Relay envelopes to Telegram until SIGTERM or SIGINT.
+
+    Without TELEGRAM_BOT_TOKEN or NATS_URL it is dormant: a warning, exit code 0. When stopped it finishes the
+    send in flight, gives back what it holds, and exits 0 within TG_DRAIN_SECS.
+    """
+    settings = relay_settings()
+    logs.set_up(settings.log_level, settings.log_format, settings.secrets)
+    threading.excepthook = _log_thread_error
+    for name in misspelt():
+        logging.getLogger("telegram_connector").warning("%s is not a setting of this version", name)
+    # SimpleQueue.put is documented as reentrant, so a handler may call it whatever it interrupts. Further
+    # signals only add to the queue, which nobody reads by then.
+    stops: queue.SimpleQueue[str] = queue.SimpleQueue()
+    relay = Relay(settings)
+    relay.on_end(lambda: stops.put("failed"))
+    for signal_number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(signal_number, lambda number, _frame: stops.put(signal.Signals(number).name))
+    if not relay.start():
+        return
+    try:
+        relay.stop(reason=stops.get())
+    except RelayFailed as error:
+        logging.getLogger("telegram_connector").critical("%s", error)
+        sys.exit(1)
+
+
+def _log_thread_error(args: threading.ExceptHookArgs) -> None:
+    if args.exc_value is not None:
+        logging.getLogger("telegram_connector").critical(
+            "unexpected error in a thread", exc_info=(args.exc_type, args.exc_value, args.exc_traceback)
+        )

@@ -1,0 +1,56 @@
+"""``sandbox``: a Bot API on loopback."""
+
+from __future__ import annotations
+
+import queue
+import signal
+import sys
+import threading
+
+import click
+
+
+@click.command()
+@click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0: a free one.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Listen elsewhere only if you mean it.")
+@click.option("--chats", type=click.Path(dir_okay=False), help="A chats file; see docs/sandbox.md.")
+@click.option("--faults", "faults_file", type=click.Path(dir_okay=False), help="A file of fault rules.")
+@click.option("--fault", "faults", multiple=True, help="A fault rule or preset, e.g. flood:chat=5,times=1.")
+@click.option(
+    "--flood", default="off", show_default=True, help="Flood control: off, telegram, strict or figures."
+)
+@click.option("--strict", is_flag=True, help="Only chats of the chats file exist.")
+def sandbox(
+    port: int,
+    host: str,
+    chats: str | None,
+    faults_file: str | None,
+    faults: tuple[str, ...],
+    flood: str,
+    strict: bool,
+) -> None:
+    """Run a Bot API to develop and test against (docs/sandbox.md). Nothing leaves this machine."""
+    try:
+        from telegram_connector.sandbox import serve
+    except ImportError as error:
+        raise click.ClickException(str(error)) from None
+    stop = threading.Event()
+    # As in `run`: SimpleQueue.put is the one thing that is safe in a signal handler.
+    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, _frame: signals.put(number))
+    threading.Thread(target=_set_after, args=(signals, stop), name="signals", daemon=True).start()
+    try:
+        serve(host, port, chats, faults_file, flood, strict, _announce, stop, faults)
+    except (ValueError, OSError) as error:
+        raise click.ClickException(str(error)) from None
+
+
+def _set_after(signals: queue.SimpleQueue[int], stop: threading.Event) -> None:
+    signals.get()
+    stop.set()
+
+
+def _announce(line: str) -> None:
+    click.echo(line)
+    sys.stdout.flush()

@@ -1,0 +1,129 @@
+"""The delivery, what may be told JetStream about it, and the two seams to NATS.
+
+`bridge` implements `MessageSource` and `Store` on a real server; the tests' fakes implement them in memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol, TypeAlias
+
+
+class DeliveryId(NamedTuple):
+    """What identifies a stored message for good.
+
+    A stream that is deleted and made again counts from 1, so the sequence alone does not.
+    """
+
+    stream: str
+    sequence: int
+    stored_at_ns: int
+
+
+@dataclass(frozen=True)
+class Delivery:
+    """One hand-over of a stored message.
+
+    Attributes:
+        id: Stream, sequence and store timestamp (nanoseconds since 1970).
+        payload: The publisher's bytes.
+        headers: The publisher's headers; one value per name.
+        reply: The subject that settles this hand-over.
+        hand_over: 1 for the first, as far as the server remembers; a hint, never proof.
+        leased_until: When the lease ends, in seconds of the bridge's `LeaseClock`.
+        last: The server will not hand it over again (a finite ``max_deliver`` that we may not change), so a
+            nak would lose it.
+    """
+
+    id: DeliveryId
+    payload: bytes
+    headers: Mapping[str, str]
+    reply: str
+    hand_over: int
+    leased_until: float
+    last: bool = False
+
+
+@dataclass(frozen=True)
+class Reset:
+    """The consumer was made anew: every handle from before is void, and what is unsettled comes again."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Ack:
+    """Delivered: never hand it over again."""
+
+
+@dataclass(frozen=True)
+class Nak:
+    """Not now: hand it over again after a delay in seconds."""
+
+    delay_seconds: float
+
+
+@dataclass(frozen=True)
+class Term:
+    """Never hand it over again, for a reason."""
+
+    reason: str
+
+
+Command: TypeAlias = Ack | Nak | Term
+
+
+class MessageSource(Protocol):
+    """Where deliveries come from and where they are settled; thread-safe.
+
+    The futures resolve to True once the server has confirmed, to False when the settlement was superseded by
+    a redelivery or became pointless (lease over, consumer gone).
+    """
+
+    def next(self, timeout_seconds: float) -> Delivery | Reset | None:
+        """The next delivery; None after `timeout_seconds`, or at once after `wake`."""
+
+    def ack(self, delivery: Delivery) -> Future[bool]:
+        """Settle as delivered; retried over reconnects until confirmed."""
+
+    def nak(self, delivery: Delivery, delay_seconds: float) -> Future[bool]:
+        """Give back; sent only within the lease."""
+
+    def term(self, delivery: Delivery, reason: str) -> Future[bool]:
+        """Settle as never to be delivered; retried over reconnects until confirmed."""
+
+    def extend(self, deliveries: Sequence[Delivery]) -> Future[float | None]:
+        """Ask for a fresh ack_wait for all; resolves to the new end of the leases, None when unconfirmed."""
+
+    def present(self, sequence: int) -> Future[bool | None]:
+        """Whether the stream still holds the sequence; None when the server did not say."""
+
+    def want(self, count: int) -> None:
+        """How many more deliveries are wanted now; replaces the last figure."""
+
+    def may_send(self, workers: int) -> bool:
+        """Whether a send may start: connected, and at most `workers` settlements unconfirmed."""
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Have `listener` called, from any thread, whenever `may_send` may have become true."""
+
+    def ack_floor(self) -> int:
+        """The stream sequence up to which everything is settled, as last heard; 0 when unknown."""
+
+    def stop_pulling(self, timeout_seconds: float) -> None:
+        """Ask for no more, and wait until what was on its way has arrived."""
+
+    def wake(self) -> None:
+        """Make a waiting `next` return."""
+
+
+class Store(Protocol):
+    """A few small documents that outlive the process; the futures raise `BridgeError`."""
+
+    def get(self, key: str) -> Future[bytes | None]:
+        """The value; None where there is none."""
+
+    def put(self, key: str, value: bytes) -> Future[None]:
+        """Write, whatever was there."""

