@@ -78,8 +78,9 @@ def attempt(
     match disposition:
         case Transient() if disposition.status_code >= 500:
             return _server_error(disposition, api, around, number)
-        case Ambiguous():
-            # The message is in doubt whatever getMe says; the next ones need not be.
+        case Ambiguous() if not around.pause(0.0):
+            # The message is in doubt whatever getMe says; the next ones need not be. (When stopping there
+            # are none, and the time is needed for settling.)
             me = api.get_me(around.deadline, number=number)
             return Attempt(disposition, "" if isinstance(me, Sent) else disposition.description)
     return Attempt(disposition)
@@ -88,7 +89,7 @@ def attempt(
 def _server_error(error: Transient, api: BotApi, around: Surroundings, number: int) -> Attempt:
     """A 5xx is the message's own failure only while the bot is otherwise fine."""
     down = Unavailable(error.description, error.status_code)
-    if around.several_chats_err():
+    if around.several_chats_err() or around.pause(0.0):
         return Attempt(down)
     me = api.get_me(around.deadline, number=number)
     if isinstance(me, BotFault):

@@ -15,7 +15,16 @@ from typing import Any
 
 import msgspec
 
-from .disposition import Ambiguous, BotFault, Disposition, Migrated, Sent, Terminal, Transient, Unavailable
+from telegram_connector.disposition import (
+    Ambiguous,
+    BotFault,
+    Disposition,
+    Migrated,
+    Sent,
+    Terminal,
+    Transient,
+    Unavailable,
+)
 
 # TDLib clamps every flood and slow-mode wait to 14 days (td/telegram/net/NetQueryDelayer.cpp).
 MAX_RETRY_AFTER_SECONDS = 14 * 86_400.0
@@ -83,7 +92,7 @@ def _by_client_error(code: int, description: str) -> Disposition:
 def _json_object(body: bytes) -> dict[str, Any]:
     try:
         answer = msgspec.json.decode(body)
-    except (ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return {}
     return answer if isinstance(answer, dict) else {}
 

@@ -109,6 +109,9 @@ class MessageSource(Protocol):
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called, from any thread, whenever `may_send` may have become true."""
 
+    def ack_wait_seconds(self) -> float:
+        """How long a delivery is ours, as the server has it; a default before it was asked."""
+
     def ack_floor(self) -> int:
         """The stream sequence up to which everything is settled, as last heard; 0 when unknown."""
 

@@ -13,7 +13,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from .errors import EnvelopeError
+from telegram_connector.errors import EnvelopeError
 
 MSG_ID_HEADER = "Nats-Msg-Id"
 
@@ -75,7 +75,7 @@ def decode(payload: bytes) -> TelegramOutbound:
         raise _named(str(error)) from None
     except RecursionError:
         raise EnvelopeError("", "nested too deeply") from None
-    except ValueError as error:  # DecodeError, UnicodeDecodeError
+    except (msgspec.DecodeError, ValueError) as error:  # UnicodeDecodeError too
         raise EnvelopeError("", f"not JSON: {_flaw(error)}") from None
     _check(envelope)
     return envelope
@@ -169,7 +169,7 @@ def _named(message: str) -> EnvelopeError:
     return EnvelopeError(field if field in TelegramOutbound.__struct_fields__ else "", reason)
 
 
-def _flaw(error: ValueError) -> str:
+def _flaw(error: Exception) -> str:
     """Return msgspec's words where they are known to describe only the form, with a byte offset at most."""
     words = str(error)
     known = re.fullmatch(r"JSON is malformed: ([a-z ,]+\(byte \d+\))|(Input data was truncated)", words)

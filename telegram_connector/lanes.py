@@ -7,6 +7,7 @@ for leases. `worker` holds the one lock around all of it.
 from __future__ import annotations
 
 import heapq
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
@@ -21,6 +22,7 @@ READY_PER_SENDER = 8  # deliveries read ahead per sender; asked for again when h
 BATCH_LIMIT = 256  # one pull's size while everything read lands behind held lanes
 LOOK_UP_AFTER_SECONDS = 2.0  # a message that is due comes within milliseconds under a live pull
 LOOK_UP_EVERY_SECONDS = 5.0
+LOOK_UP_AT_ONCE = 64
 
 T = TypeVar("T")
 
@@ -34,6 +36,8 @@ class BySequence(dict[int, T], Generic[T]):
 
     def __setitem__(self, sequence: int, value: T) -> None:
         if sequence not in self:
+            if len(self._order) > 2 * len(self) + 16:  # what was taken out and is not at the top yet
+                self._order = sorted(self)
             heapq.heappush(self._order, sequence)
         super().__setitem__(sequence, value)
 
@@ -68,14 +72,17 @@ class _Awaited:
 class _Lane:
     waiting: BySequence[Item] = field(default_factory=BySequence)
     awaited: BySequence[_Awaited] = field(default_factory=BySequence)
-    in_flight: Item | None = None
+    in_flight: list[Item] = field(default_factory=list)  # more than one only after lanes have merged
     held_until: float = float("-inf")
     hold_said: bool = False
+    # What stands for the lane in `_timed` and `_ready`, so that a touch does not enter it once more.
+    timed_for: float | None = None
+    ready_for: int | None = None
 
     def head(self) -> int | None:
         """The sequence that may be sent next, holds and leases aside; None for none."""
         first = self.waiting.first()
-        if first is None or self.in_flight is not None:
+        if first is None or self.in_flight:
             return None
         awaited = self.awaited.first()
         return first if awaited is None or first < awaited else None
@@ -100,6 +107,7 @@ class Lanes:
         self._timed: list[tuple[float, str]] = []
         self._released: list[str] = []
         self._flying: set[str] = set()  # chats with a send in flight
+        self._in_flight = 0
         self._waiting = 0
         self._awaited = 0
         self._bytes = 0
@@ -112,11 +120,12 @@ class Lanes:
         item.chat = self.resolve(item.chat)
         lane = self._lanes.setdefault(item.chat, _Lane())
         sequence = item.sequence
-        if lane.in_flight is not None and lane.in_flight.delivery.id == item.delivery.id:
-            lane.in_flight.delivery = item.delivery
-            lane.in_flight.leased_until = item.leased_until
-            return
-        self._stop_awaiting(lane, sequence)
+        for sending in lane.in_flight:
+            if sending.delivery.id == item.delivery.id:
+                sending.delivery = item.delivery
+                sending.leased_until = item.leased_until
+                return
+        self._stop_awaiting(item.chat, lane, sequence)
         if sequence in lane.waiting:
             self._forget_waiting(lane, sequence)
         self._put(lane, item)
@@ -137,6 +146,8 @@ class Lanes:
         while self._ready:
             sequence, chat = heapq.heappop(self._ready)
             lane = self._lanes.get(chat)
+            if lane is not None and lane.ready_for == sequence:
+                lane.ready_for = None
             if lane is None or lane.head() != sequence or lane.held_until > now:
                 continue  # a stale entry: whatever made it stale has entered the lane anew
             item = lane.waiting[sequence]
@@ -144,8 +155,9 @@ class Lanes:
                 continue  # `extended` or `lapse` enters it anew
             del lane.waiting[sequence]
             self._waiting -= 1
-            lane.in_flight = item
+            lane.in_flight.append(item)
             self._flying.add(chat)
+            self._in_flight += 1
             return item
         return None
 
@@ -158,7 +170,9 @@ class Lanes:
         """The message in flight was given back and is handed over again at `due` or later: it is awaited."""
         self._bytes -= len(item.delivery.payload)
         lane = self._land(item)
-        self._await(item.chat, lane, item.sequence, due)
+        # A sequence that waits here already is of a stream made anew: the one in flight is no more.
+        if item.sequence not in lane.waiting:
+            self._await(item.chat, lane, item.sequence, due)
         self._touch(item.chat, lane)
 
     def put_back(self, item: Item) -> None:
@@ -167,7 +181,8 @@ class Lanes:
         self._touch(item.chat, self._land(item))
         item.chat = self.resolve(item.chat)
         lane = self._lanes.setdefault(item.chat, _Lane())
-        self._put(lane, item)
+        if item.sequence not in lane.waiting:  # as in `returned`
+            self._put(lane, item)
         self._touch(item.chat, lane)
 
     # Holds and migrations
@@ -191,7 +206,7 @@ class Lanes:
     def migrate(self, old: str, new: str) -> bool:
         """Let `old`'s messages follow it to `new`: lanes merge by sequence, the longer hold wins.
 
-        Returns False when that was known.
+        Sends in flight go along: the merged lane waits for all of them. Returns False when that was known.
         """
         old, target = self.resolve(old), self.resolve(new)
         if old == target:
@@ -210,9 +225,15 @@ class Lanes:
         if lane.awaited:
             self._blocked.add(target)
         self._blocked.discard(old)
+        for item in source.in_flight:
+            item.chat = target
+            self._flying.add(target)
+        self._flying.discard(old)
+        lane.in_flight += source.in_flight
+        source.in_flight = []
         if source.held_until > lane.held_until:
             lane.held_until = source.held_until
-            lane.hold_said = source.hold_said
+            lane.hold_said = lane.hold_said or source.hold_said
         source.hold_said = False
         self._touch(target, lane)
         self._touch(old, source)
@@ -258,16 +279,19 @@ class Lanes:
     def overdue(self, now: float) -> list[tuple[int, str]]:
         """Awaited messages that block their lane and should have come by now: (sequence, chat).
 
-        Each is named again only after some seconds.
+        Those that have waited longest for it, as many as are looked up at once. Each is named again only
+        after some seconds.
         """
         late = []
         for chat in self._blocked:
-            lane = self._lanes[chat]
-            first = lane.awaited.first()
-            if first is not None and lane.awaited[first].look_up_at <= now:
-                lane.awaited[first].look_up_at = now + LOOK_UP_EVERY_SECONDS
-                late.append((first, chat))
-        return sorted(late)
+            awaited = self._lanes[chat].awaited
+            first = awaited.first()
+            if first is not None and awaited[first].look_up_at <= now:
+                late.append((awaited[first].look_up_at, first, chat))
+        named = heapq.nsmallest(LOOK_UP_AT_ONCE, late)
+        for _, sequence, chat in named:
+            self._lanes[chat].awaited[sequence].look_up_at = now + LOOK_UP_EVERY_SECONDS
+        return sorted((sequence, chat) for _, sequence, chat in named)
 
     def overdue_for(self, sequence: int, chat: str, now: float) -> float:
         """For how many seconds the awaited message has been due; 0 when it is not awaited."""
@@ -279,7 +303,7 @@ class Lanes:
         """The awaited message will not come: its lane goes on. False when it is not awaited any more."""
         chat = self.resolve(chat)
         lane = self._lanes.get(chat)
-        if lane is None or not self._stop_awaiting(lane, sequence):
+        if lane is None or not self._stop_awaiting(chat, lane, sequence):
             return False
         self._touch(chat, lane)
         return True
@@ -301,7 +325,7 @@ class Lanes:
             for sequence in list(lane.waiting):
                 self._forget_waiting(lane, sequence)
             for sequence in list(lane.awaited):
-                self._stop_awaiting(lane, sequence)
+                self._stop_awaiting(chat, lane, sequence)
             self._touch(chat, lane)
         return forgotten
 
@@ -310,7 +334,7 @@ class Lanes:
         free: list[Item] = []
         behind: list[Item] = []
         for lane in self._lanes.values():
-            (free if lane.in_flight is None else behind).extend(lane.waiting.values())
+            (behind if lane.in_flight else free).extend(lane.waiting.values())
             for sequence in list(lane.waiting):
                 self._forget_waiting(lane, sequence)
         return sorted(free, key=lambda i: i.sequence), sorted(behind, key=lambda i: i.sequence)
@@ -320,19 +344,27 @@ class Lanes:
     @property
     def in_flight(self) -> int:
         """How many sends are under way."""
-        return len(self._flying)
+        return self._in_flight
+
+    def flying(self, chat: str) -> bool:
+        """Whether a send for the chat is under way."""
+        return self.resolve(chat) in self._flying
 
     @property
     def outstanding(self) -> int:
         """How many messages the server counts as handed over to us."""
-        return len(self._flying) + self._waiting + self._awaited
+        return self._in_flight + self._waiting + self._awaited
 
     def wanted(self, now: float) -> int:
         """How many more deliveries to ask for: a few ready ones per sender, more behind held lanes."""
         self._advance(now)
         room = self.max_pending - self.outstanding
         if room <= 0 or self._bytes >= MAX_BYTES:
-            return 0
+            # What was given back needs no room to come back, and the lanes behind it move no other way. A
+            # server at its max_ack_pending hands over only that, and any server hands it over first.
+            room = self._due_back(now)
+            if not room:
+                return 0
         ready = 0
         for chat in self._readable():
             # One sender serves one chat as well as any; several need other chats, however deep the first is.
@@ -361,8 +393,7 @@ class Lanes:
 
     def _items(self) -> Iterator[Item]:
         for lane in self._lanes.values():
-            if lane.in_flight is not None:
-                yield lane.in_flight
+            yield from lane.in_flight
             yield from lane.waiting.values()
 
     def _readable(self) -> Iterator[str]:
@@ -386,9 +417,10 @@ class Lanes:
 
     def _land(self, item: Item) -> _Lane:
         lane = self._lanes[item.chat]
-        assert lane.in_flight is item
-        lane.in_flight = None
-        self._flying.discard(item.chat)
+        lane.in_flight.remove(item)
+        self._in_flight -= 1
+        if not lane.in_flight:
+            self._flying.discard(item.chat)
         return lane
 
     def _await(self, chat: str, lane: _Lane, sequence: int, due: float) -> None:
@@ -397,32 +429,44 @@ class Lanes:
         lane.awaited[sequence] = _Awaited(due, due + LOOK_UP_AFTER_SECONDS)
         self._blocked.add(chat)
 
-    def _stop_awaiting(self, lane: _Lane, sequence: int) -> bool:
+    def _stop_awaiting(self, chat: str, lane: _Lane, sequence: int) -> bool:
         if lane.awaited.pop(sequence, None) is None:
             return False
         self._awaited -= 1
+        if not lane.awaited:
+            self._blocked.discard(chat)
         return True
+
+    def _due_back(self, now: float) -> int:
+        awaited = (a for chat in self._blocked for a in self._lanes[chat].awaited.values())
+        return sum(1 for _ in itertools.islice((a for a in awaited if a.due <= now), BATCH_LIMIT))
 
     def _touch(self, chat: str, lane: _Lane) -> None:
         """Enter the lane where `take` will find it at the right time, or drop an empty one."""
-        if not lane.awaited:
-            self._blocked.discard(chat)
         if lane.head() is not None or lane.hold_said:
-            heapq.heappush(self._timed, (lane.held_until, chat))
+            if lane.timed_for != lane.held_until:
+                lane.timed_for = lane.held_until
+                heapq.heappush(self._timed, (lane.held_until, chat))
         elif not (lane.waiting or lane.awaited or lane.in_flight):
             self._lanes.pop(chat, None)
 
     def _advance(self, now: float) -> None:
         while self._timed and self._timed[0][0] <= now:
-            _, chat = heapq.heappop(self._timed)
+            due, chat = heapq.heappop(self._timed)
             lane = self._lanes.get(chat)
-            if lane is None or lane.held_until > now:
+            if lane is None:
+                continue
+            if lane.timed_for == due:
+                lane.timed_for = None
+            if lane.held_until > now:
                 continue
             if lane.hold_said:
                 lane.hold_said = False
                 self._released.append(chat)
             head = lane.head()
             if head is not None:
-                heapq.heappush(self._ready, (head, chat))
+                if lane.ready_for != head:
+                    lane.ready_for = head
+                    heapq.heappush(self._ready, (head, chat))
             elif not (lane.waiting or lane.awaited or lane.in_flight):
                 del self._lanes[chat]

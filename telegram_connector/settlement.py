@@ -89,6 +89,8 @@ def settle(
                 terminal = Terminal(disposition.status_code or 0, disposition.description, "gave_up")
                 return Settlement(terminal, Term("gave_up"), costs_attempt=True)
             wait = backoff(attempts + 1, policy.backoff_seconds) * (1 + random() / 10)
+            if isinstance(disposition, Transient):
+                wait = max(wait, disposition.retry_after_seconds or 0.0)  # a 503 may name its time, too
             return Settlement(disposition, _give_back(wait, policy, last_hand_over), wait, costs_attempt=True)
 
 

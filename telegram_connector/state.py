@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from typing import TypeVar
 
 import msgspec
 
@@ -19,6 +20,8 @@ ATTEMPTS_KEY = "attempts"
 MIGRATIONS_KEY = "migrations"
 LOAD_SECONDS = 5.0
 MAX_ATTEMPTS_KEPT = 10_000
+
+T = TypeVar("T")
 
 
 class State:
@@ -35,6 +38,7 @@ class State:
         self._moved: dict[str, str] = {}
         self._dirty: set[str] = set()
         self._writing: dict[str, Future[None]] = {}
+        self._said: dict[str, str] = {}
         self.loaded = False
 
     def fetch(self) -> tuple[dict[DeliveryId, int], dict[str, str]] | None:
@@ -43,20 +47,21 @@ class State:
             attempts = self._store.get(ATTEMPTS_KEY).result(LOAD_SECONDS)
             moved = self._store.get(MIGRATIONS_KEY).result(LOAD_SECONDS)
         except (BridgeError, FutureTimeoutError) as error:
-            self._observe(StateUnavailable(f"cannot be read: {error or 'no answer'}"))
+            self._say("", f"cannot be read: {str(error) or 'no answer'}")
             return None
-        try:
-            rows = msgspec.json.decode(attempts, type=list[tuple[str, int, int, int]]) if attempts else []
-            moves = msgspec.json.decode(moved, type=dict[str, str]) if moved else {}
-        except msgspec.DecodeError:
-            self._observe(StateUnavailable("holds something that this version cannot read; it starts empty"))
-            rows, moves = [], {}
+        self._say("", "")
+        rows = self._read(ATTEMPTS_KEY, attempts, list[tuple[str, int, int, int]]) or []
+        moves = self._read(MIGRATIONS_KEY, moved, dict[str, str]) or {}
         return {DeliveryId(stream, seq, at): count for stream, seq, at, count in rows}, moves
 
     def adopt(self, fetched: tuple[dict[DeliveryId, int], dict[str, str]], floor: int) -> dict[str, str]:
         """Take over what `fetch` read, without what is settled by now; returns the migrations."""
         attempts, moved = fetched
-        self._attempts = {i: n for i, n in attempts.items() if i.sequence > floor} | self._attempts
+        since = self._attempts
+        self._attempts = {i: n for i, n in attempts.items() if i.sequence > floor}
+        for id_, count in since.items():
+            self._attempts[id_] = self._attempts.pop(id_, 0) + count
+        self._bound()
         self._moved = moved | self._moved
         self.loaded = True
         return moved
@@ -68,8 +73,7 @@ class State:
     def failed(self, id_: DeliveryId) -> int:
         """Count one failure more; returns the new figure."""
         self._attempts[id_] = self._attempts.pop(id_, 0) + 1
-        while len(self._attempts) > MAX_ATTEMPTS_KEPT:
-            del self._attempts[next(iter(self._attempts))]
+        self._bound()
         self._dirty.add(ATTEMPTS_KEY)
         return self._attempts[id_]
 
@@ -90,12 +94,32 @@ class State:
                 error = self._writing.pop(key).exception()
                 if error is not None:
                     self._dirty.add(key)
+                self._say(key, "" if error is None else f"{key} cannot be written: {error}")
         if not self.loaded:
             return []  # what is in memory is not the whole: writing it would lose the rest
         for key in sorted(self._dirty - self._writing.keys()):
             self._dirty.discard(key)
             self._writing[key] = self._store.put(key, self._document(key))
         return list(self._writing.values())
+
+    def _say(self, about: str, reason: str) -> None:
+        """Report what is wrong when it changes, not per try; "" for all is well."""
+        if reason and reason != self._said.get(about):
+            self._observe(StateUnavailable(reason))
+        self._said[about] = reason
+
+    def _bound(self) -> None:
+        while len(self._attempts) > MAX_ATTEMPTS_KEPT:
+            del self._attempts[next(iter(self._attempts))]
+
+    def _read(self, key: str, document: bytes | None, type_: type[T]) -> T | None:
+        if not document:
+            return None
+        try:
+            return msgspec.json.decode(document, type=type_)
+        except (ValueError, RecursionError):
+            self._observe(StateUnavailable(f"{key}: not readable by this version; starts empty"))
+            return None
 
     def _document(self, key: str) -> bytes:
         if key == MIGRATIONS_KEY:

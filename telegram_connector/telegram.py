@@ -22,11 +22,11 @@ import msgspec
 import requests
 import urllib3
 
-from . import __version__
-from .classify import classify
-from .disposition import Ambiguous, BotFault, Disposition, Sent, Transient, Unavailable
-from .envelope import TelegramOutbound, request_body
-from .transport import Flight, RecordedAdapter
+from telegram_connector import __version__
+from telegram_connector.classify import classify
+from telegram_connector.disposition import Ambiguous, BotFault, Disposition, Sent, Transient, Unavailable
+from telegram_connector.envelope import TelegramOutbound, request_body
+from telegram_connector.transport import Flight, RecordedAdapter
 
 __all__ = ["RedactingFilter", "TelegramClient", "classify", "classify_failure"]
 
@@ -191,14 +191,12 @@ class TelegramClient:
         raw = response.raw
         status, headers = response.status_code, response.headers
         try:
-            body: bytes = raw.read(MAX_ANSWER_BYTES + 1, decode_content=True)
+            body = _read(raw)
         except _TRANSPORT_ERRORS as error:
             return self._cut(status, headers, error), b""
         finally:
             raw.close()  # without effect on a connection that went back to the pool: all was read
             raw.release_conn()
-        if len(body) > MAX_ANSWER_BYTES:
-            body = b""
         # A server that is not Telegram's may repeat the path that was asked for.
         body = body.replace(self._token, b"<token>")
         disposition = classify(status, headers, body)
@@ -238,10 +236,21 @@ def _prepared(url: str) -> requests.PreparedRequest:
     return requests.Request("POST", url, headers=headers, data=b"{}").prepare()
 
 
+def _read(raw: urllib3.response.HTTPResponse) -> bytes:
+    """Return the body, or nothing of one that is too large."""
+    raw.enforce_content_length = True  # urllib3 1 would take a cut body for a whole one
+    body = b""
+    while chunk := raw.read(MAX_ANSWER_BYTES + 1 - len(body), decode_content=True):
+        body += chunk
+        if len(body) > MAX_ANSWER_BYTES:
+            return b""
+    return body
+
+
 def _user_name(body: bytes) -> str | None:
     try:
         answer = msgspec.json.decode(body)
-    except (ValueError, RecursionError):
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
     name = answer["result"].get("username") if isinstance(answer.get("result"), dict) else None
     return name if isinstance(name, str) else None
@@ -286,8 +295,8 @@ def _words(error: BaseException) -> str | None:
             return "the host name cannot be resolved"
         case ssl.SSLCertVerificationError():
             return f"TLS certificate refused: {getattr(error, 'verify_message', 'no reason given')}"
-        case ssl.SSLError() if reason := getattr(error, "reason", None):
-            return f"TLS failed: {reason}"
+        case ssl.SSLError():  # its errno is one of OpenSSL's
+            return f"TLS failed: {getattr(error, 'reason', None) or 'no reason given'}"
         case http.client.RemoteDisconnected():
             return "connection closed without an answer"
         case http.client.IncompleteRead() | urllib3.exceptions.IncompleteRead():

@@ -134,5 +134,5 @@ def _shown(name: str, value: Any) -> str:
     if value in (None, [], ""):
         return "unset"
     if name in ("ack_wait", "inactive_threshold", "max_age", "duplicate_window"):
-        return f"{value / NS:g} s"
+        return f"{value / NS:.12g} s"
     return str(value)

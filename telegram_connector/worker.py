@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from concurrent.futures import wait as wait_for_futures
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from telegram_connector.attempt import Attempt, BotApi, Surroundings, attempt
 from telegram_connector.clock import LeaseClock
@@ -139,6 +139,7 @@ class Worker:
         What has no send ahead of it is nak'd at once, in stream order; the send in flight may finish, and is
         cut off when the budget ends.
         """
+        reserve = min(STOP_RESERVE_SECONDS, (deadline - self._clock()) / 3)
         with self._changed:
             self._stopping.set()
             self._changed.notify_all()
@@ -149,15 +150,15 @@ class Worker:
         with self._changed:
             free, behind = self._lanes.drain()
         self._give_back(free)
-        if not self._join(self._threads[1:], deadline - STOP_RESERVE_SECONDS):
+        if not self._join(self._threads[1:], deadline - reserve):
             for sending in list(self._sending.values()):
                 sending.api.abort(sending.number)
-            self._join(self._threads[1:], deadline - STOP_RESERVE_SECONDS / 2)
+            self._join(self._threads[1:], deadline - reserve / 2)
         with self._changed:
-            kept, later = self._lanes.drain()  # what the last sends put back
-            behind = sorted(
-                {i.sequence: i for i in (*behind, *kept, *later)}.values(), key=lambda i: i.sequence
-            )
+            kept, _ = self._lanes.drain()  # what the last sends put back
+            # What waits behind a send that did not end stays behind it, and comes back after its lease.
+            behind = [i for i in (*kept, *behind) if not self._lanes.flying(i.chat)]
+            behind.sort(key=lambda i: i.sequence)
         self._give_back(behind)
         with self._changed:
             writes = self._state.flush()
@@ -265,7 +266,7 @@ class Worker:
             until = future.result() if future.exception() is None else None
             if until is not None:
                 self._lanes.extended(items, until)
-        items = self._lanes.to_extend(lease_now, self._policy.ack_wait_seconds * EXTEND_BELOW)
+        items = self._lanes.to_extend(lease_now, self._source.ack_wait_seconds() * EXTEND_BELOW)
         if items:
             self._extending = (self._source.extend([i.delivery for i in items]), items)
 
@@ -281,7 +282,7 @@ class Worker:
             late = self._lanes.overdue_for(sequence, chat, now)
             if present is False:
                 reason = "no longer in the stream"
-            elif present and late > self._policy.ack_wait_seconds + GIVE_UP_AWAITING_SECONDS:
+            elif present and late > self._source.ack_wait_seconds() + GIVE_UP_AWAITING_SECONDS:
                 reason = "handed to somebody else"
             else:
                 continue
@@ -368,7 +369,7 @@ class Worker:
             self._sending.pop(number, None)
 
     def _lease_needed(self) -> float:
-        return min(SEND_SECONDS, self._policy.ack_wait_seconds / 2)
+        return min(SEND_SECONDS, self._source.ack_wait_seconds() / 2)
 
     def _attempt(self, item: Item, api: BotApi, number: int, started: float) -> Attempt:
         lease_left = item.leased_until - self._lease_clock()
@@ -395,7 +396,7 @@ class Worker:
         settlement = settle(
             disposition,
             attempts=self._state.attempts(delivery.id),
-            policy=self._policy,
+            policy=replace(self._policy, ack_wait_seconds=self._source.ack_wait_seconds()),
             bot_wait_seconds=self._gate(item, disposition, result.outage, now),
             last_hand_over=delivery.last,
             random=self._random,

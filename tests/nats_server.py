@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from telegram_connector.bridge import NatsClient
+from telegram_connector.errors import BridgeError
 from telegram_connector.settings import NatsSettings
 from telegram_connector.topology import provisioned
 
@@ -47,6 +48,13 @@ def make_user() -> tuple[str, str]:
     return seed.decode(), pair.public_key.decode()
 
 
+def free_port() -> int:
+    """A port that was free just now; a server that cannot have it says so at its start."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
 class NatsServer:
     """A server that can be killed, frozen and started again on its port with its store."""
 
@@ -56,7 +64,8 @@ class NatsServer:
         self.publisher_seed, self._publisher = make_user()
         self.admin_seed, self._admin = make_user()
         self.root_seed, self._root = make_user()
-        self.port = 0
+        _, self._spare = make_user()
+        self.port = free_port()
         self.extra = extra
         self.worker_permissions = "$TELEGRAM_CONNECTOR"
         self.process: subprocess.Popen[bytes] | None = None
@@ -77,13 +86,14 @@ class NatsServer:
         shutil.copy(PERMISSIONS, self.folder / "nats-permissions.conf")
         (self.folder / "server.conf").write_text(
             f"""
-            listen: "127.0.0.1:{self.port or -1}"
-            ports_file_dir: "{self.folder}"
+            listen: "127.0.0.1:{self.port}"
             log_file: "{self.folder}/server.log"
             jetstream {{ store_dir: "{self.folder}/store" }}
             include "nats-permissions.conf"
             authorization {{ users = [
               {worker}
+              # A block of the included file that no user refers to would be an unknown field.
+              {{ nkey: {self._spare}, permissions: $TELEGRAM_CONNECTOR }}
               {{ nkey: {self._publisher}, permissions: $TELEGRAM_PUBLISHER }}
               {{ nkey: {self._admin}, permissions: $TELEGRAM_PROVISIONER }}
               {{ nkey: {self._root} }}
@@ -95,45 +105,37 @@ class NatsServer:
     def start(self) -> None:
         """Start it, on the port it had before if any; returns once it accepts connections."""
         self.write_config()
-        for stale in self.folder.glob("*.ports"):
-            stale.unlink()
-        self.process = subprocess.Popen(
-            [binary(), "-c", str(self.folder / "server.conf")],
-            stdout=subprocess.DEVNULL,
-            stderr=(self.folder / "stderr").open("wb"),
-        )
+        with (self.folder / "stderr").open("wb") as stderr:
+            self.process = subprocess.Popen(
+                [binary(), "-c", str(self.folder / "server.conf")], stdout=subprocess.DEVNULL, stderr=stderr
+            )
         deadline = time.monotonic() + START_SECONDS
         pause = threading.Event()
-        while not (ports := self._ports()):
-            if self.process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"nats-server did not start: {(self.folder / 'stderr').read_text()}")
-            pause.wait(0.01)
-        self.port = ports
-        # The ports file is written before JetStream has recovered its store.
         while True:
             try:
                 with self.client(self.root_seed) as client:
                     client.api("INFO")
                 return
-            except Exception:
-                if time.monotonic() > deadline:
-                    raise
+            except BridgeError as error:
+                if self.process.poll() is not None or time.monotonic() > deadline:
+                    raise RuntimeError(f"nats-server did not start: {self.log or error}") from None
                 pause.wait(0.02)
-
-    def _ports(self) -> int:
-        for path in self.folder.glob("*.ports"):
-            try:
-                return int(json.loads(path.read_text())["nats"][0].rsplit(":", 1)[1])
-            except (ValueError, KeyError, IndexError):
-                return 0
-        return 0
 
     def signal(self, number: int) -> None:
         assert self.process is not None
         self.process.send_signal(number)
 
     def reload(self) -> None:
+        """Have the configuration read again; returns once the server says that it has."""
+        words = "Reloaded server configuration"
+        before = self.log.count(words)
         self.signal(signal.SIGHUP)
+        deadline = time.monotonic() + START_SECONDS
+        pause = threading.Event()
+        while self.log.count(words) == before:
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"nats-server did not reload: {self.log[-500:]}")
+            pause.wait(0.01)
 
     def kill(self) -> None:
         """kill -9, and wait until it is gone."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from telegram_connector import topology
+from telegram_connector.bridge.floor import Floor
 from telegram_connector.bridge.link import Link, PermissionDenied
 from telegram_connector.errors import ApiError, BridgeError
 from telegram_connector.events import Bound, ConsumerDiffers, ConsumerUpdated, Observer
@@ -30,14 +31,6 @@ class BindError(BridgeError):
         self.setting = setting
         self.operator_fault = operator_fault
         super().__init__(f"{cause} ({setting})")
-
-
-@dataclass(frozen=True)
-class Floor:
-    """Up to which stream sequence everything is settled, and of which incarnation of the stream."""
-
-    stream_created: str
-    sequence: int
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -20,9 +20,7 @@ from telegram_connector.topology import NS
 
 EXPIRES_SECONDS = 30.0
 HEARTBEAT_SECONDS = 5.0
-UNSERVED_PAUSE_SECONDS = (
-    0.25  # a leader election takes some seconds; a deleted consumer is found by the probe
-)
+UNSERVED_PAUSE_SECONDS = 0.25  # a leader election takes some seconds
 
 
 class ConsumerGoneError(BridgeError):
@@ -30,7 +28,11 @@ class ConsumerGoneError(BridgeError):
 
 
 class Pull:
-    """Asks for as many deliveries as are wanted, one request at a time, over one link."""
+    """Asks for as many deliveries as are wanted, one request at a time, over one link.
+
+    Args:
+        check: Called when nobody served the request; raises `ConsumerGoneError` if there is no consumer.
+    """
 
     def __init__(
         self,
@@ -39,9 +41,11 @@ class Pull:
         durable: str,
         wanted: Callable[[], int],
         deliver: Callable[[Msg], None],
+        check: Callable[[], Awaitable[object]],
     ) -> None:
         self._link = link
         self._wanted = wanted
+        self._check = check
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
         self._deliver = deliver
         self._inbox = link.new_inbox()
@@ -80,6 +84,7 @@ class Pull:
             if how == "gone":
                 raise ConsumerGoneError("the server says that the consumer was deleted")
             if how == "unserved":
+                await self._check()
                 await asyncio.sleep(UNSERVED_PAUSE_SECONDS)
 
     async def _one(self, batch: int) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from telegram_connector.errors import ApiError, BridgeError, Disconnected, Unans
 from telegram_connector.topology import NS
 
 CONFIRM_SECONDS = 2.0
+# A killed server forgets what was confirmed in its last 50 to 100 ms (measured).
+REPEAT_WITHIN_SECONDS = 5.0
+REPEAT_COUNT = 1000
 AGAIN_SECONDS = 0.25
 
 
@@ -24,7 +28,10 @@ def wire(command: Command) -> bytes:
         case Ack():
             return b"+ACK"
         case Nak():
-            # Nanoseconds; 0 and negative mean now.
+            # A delay of 0 would go through the server's timer and let newer messages overtake; a plain nak
+            # is first in the queue at once (measured, and read in nats-server's consumer.go).
+            if command.delay_seconds <= 0:
+                return b"-NAK"
             return b"-NAK " + json.dumps({"delay": int(command.delay_seconds * NS)}).encode()
         case Term():
             # A line break would end the reason early.
@@ -66,6 +73,7 @@ class Settler:
         self._pending: dict[int, _Pending] = {}
         self._lock = threading.Lock()
         self._unconfirmed = 0
+        self._confirmed: deque[tuple[float, int, str, bytes]] = deque(maxlen=REPEAT_COUNT)
 
     @property
     def unconfirmed(self) -> int:
@@ -119,6 +127,9 @@ class Settler:
             except (ApiError, Disconnected):
                 await asyncio.sleep(AGAIN_SECONDS)  # the consumer is gone or leaderless, or the link is
             else:
+                if not isinstance(command, Nak):
+                    sequence = delivery.id.sequence
+                    self._confirmed.append((self._clock(), sequence, delivery.reply, wire(command)))
                 return True
 
     async def _doubt(self, pending: _Pending, link: Link) -> None:
@@ -141,10 +152,27 @@ class Settler:
 
     def discard(self) -> int:
         """The consumer is a new one: all handles are void. Returns how many were pending."""
+        self._confirmed.clear()
         dropped = list(self._pending.values())
         for pending in dropped:
             pending.drop()
         return len(dropped)
+
+    async def repeat(self, link: Link, floor: int) -> None:
+        """Say once more what was confirmed just before the connection was lost, above the ack floor.
+
+        A server that was killed has forgotten it; without this the messages would stay out until ack_wait,
+        and a relay that is stopped meanwhile would leave them to a next one, which would send them again.
+
+        Raises:
+            BridgeError: The link failed.
+        """
+        if not self._confirmed:
+            return
+        since = self._confirmed[-1][0] - REPEAT_WITHIN_SECONDS
+        for at, sequence, reply, payload in list(self._confirmed):
+            if at >= since and sequence > floor:
+                await link.publish(reply, payload)
 
     async def extend(self, deliveries: list[Delivery], ack_wait_seconds: float) -> float | None:
         """Ask for a fresh ack_wait for all; the last is confirmed, and the server works in order.

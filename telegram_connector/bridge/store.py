@@ -7,33 +7,37 @@ import json
 from collections.abc import Callable
 
 from telegram_connector.bridge.link import Link
-from telegram_connector.errors import ApiError, Disconnected
+from telegram_connector.errors import ApiError, BridgeError, Disconnected
 
 NO_MESSAGE_FOUND = 10037
 STREAM_NOT_FOUND = 10059
 
 
 class Bucket:
-    """One JetStream KV bucket. It is never created here: `provision` does that."""
+    """One JetStream KV bucket. It is never created here: `provision` does that.
+
+    Where it is missing or may not be used it is as good as empty, and writing to it does nothing: a relay
+    without it works, from memory alone.
+    """
 
     def __init__(self, name: str, link: Callable[[], Link | None]) -> None:
         self.name = name
         self._link = link
+        self._usable = False
 
-    async def exists(self) -> bool:
-        """Whether the bucket is there and may be read.
-
-        Raises:
-            Disconnected: There is no link.
-            BridgeError: No answer, or none that tells.
-        """
+    async def open(self) -> str:
+        """Look whether the bucket can be used; returns why not, "" when it can."""
+        self._usable = False
         try:
             await self._now().api(f"STREAM.INFO.KV_{self.name}")
         except ApiError as error:
             if error.err_code == STREAM_NOT_FOUND:
-                return False
-            raise
-        return True
+                return f"bucket {self.name} does not exist; make it with: telegram-connector provision"
+            return f"bucket {self.name}: {error}"
+        except BridgeError as error:
+            return f"bucket {self.name}: {error}"
+        self._usable = True
+        return ""
 
     async def get(self, key: str) -> bytes | None:
         """The value; None where there is none.
@@ -41,10 +45,11 @@ class Bucket:
         Raises:
             BridgeError: It cannot be read now.
         """
+        if not self._usable:
+            return None
+        subject = f"$KV.{self.name}.{key}"
         try:
-            answer = await self._now().api(
-                f"STREAM.MSG.GET.KV_{self.name}", {"last_by_subj": f"$KV.{self.name}.{key}"}
-            )
+            answer = await self._now().api(f"STREAM.MSG.GET.KV_{self.name}", {"last_by_subj": subject})
         except ApiError as error:
             if error.err_code == NO_MESSAGE_FOUND:
                 return None
@@ -57,6 +62,8 @@ class Bucket:
         Raises:
             BridgeError: It was not written, or nobody said that it was.
         """
+        if not self._usable:
+            return
         answer = await self._now().request(f"$KV.{self.name}.{key}", value)
         error = json.loads(answer.data).get("error")
         if error:

@@ -1,0 +1,301 @@
+"""What keeps the bridge alive on the asyncio thread: connect, bind, pull, watch, and again from the start.
+
+tenacity owns the waits between tries. Each connection gets a new client (see `link`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+from nats.aio.msg import Msg
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_never,
+    wait_exponential,
+    wait_random,
+)
+
+from telegram_connector.bridge.consumer import (
+    CONSUMER_NOT_FOUND,
+    STREAM_NOT_FOUND,
+    BindError,
+    BoundConsumer,
+    bind,
+)
+from telegram_connector.bridge.floor import FloorKeeper
+from telegram_connector.bridge.link import ConnectError, Link
+from telegram_connector.bridge.pull import ConsumerGoneError, Pull
+from telegram_connector.bridge.store import Bucket
+from telegram_connector.errors import ApiError, BridgeError, Unanswered
+from telegram_connector.events import (
+    BindFailed,
+    Connected,
+    ConnectFailed,
+    ConnectionLost,
+    ConsumerGone,
+    Observer,
+    StateUnavailable,
+)
+from telegram_connector.settings import NatsSettings
+from telegram_connector.topology import STATE_BUCKET
+
+RETRY_FIRST_SECONDS = 0.1
+RETRY_CAP_SECONDS = 5.0
+PROBE_SECONDS = 5.0
+PROBE_TIMEOUT_SECONDS = 2.0
+PROBES_PER_SAVE = 2  # the ack floor is saved every 10 s
+
+T = TypeVar("T")
+
+
+class _LinkLostError(BridgeError):
+    """The link went while something else was tried: that takes a new link, not another try."""
+
+
+class Supervisor:
+    """Keeps one link, one bound consumer and one pull, for ever.
+
+    Args:
+        wanted: How many deliveries are wanted now.
+        deliver: Called with each message and the consumer it is from.
+        renewed: Called with the reason when the consumer is a new one: all handles from before are void.
+        resumed: Called with the link and the ack floor when the consumer is the one from before.
+        changed: Called when sends may have become possible.
+    """
+
+    def __init__(
+        self,
+        settings: NatsSettings,
+        observe: Observer,
+        *,
+        wanted: Callable[[], int],
+        deliver: Callable[[Msg, BoundConsumer], None],
+        renewed: Callable[[str], None],
+        resumed: Callable[[Link, int], Awaitable[None]],
+        changed: Callable[[], None],
+    ) -> None:
+        self._settings = settings
+        self._observe = observe
+        self._wanted = wanted
+        self._deliver = deliver
+        self._renewed = renewed
+        self._resumed = resumed
+        self._changed = changed
+        self._said: tuple[str, str] | None = None
+        self._bucket_said = ""
+        self._closers: set[asyncio.Task[None]] = set()
+        self._serving = asyncio.Event()
+        self.link: Link | None = None
+        self.bound: BoundConsumer | None = None
+        self.pull: Pull | None = None
+        self.bucket = Bucket(STATE_BUCKET, lambda: self.link)
+        self.floors = FloorKeeper(self.bucket, f"{settings.stream}.{settings.durable}")
+
+    @property
+    def ready(self) -> bool:
+        """Whether there is a live link with a bound consumer."""
+        return self.link is not None and self.link.alive and self._serving.is_set()
+
+    async def run(self) -> None:
+        """Serve until cancelled."""
+        while True:
+            link = await self._connect()
+            self.link = link
+            try:
+                await self._open_bucket()
+                await self._serve(link)
+            except BridgeError as error:
+                link.drop(str(error))
+            finally:
+                self._serving.clear()
+                self.link = None
+                # Closing may hang with the peer; the next connection does not wait for it.
+                closing = asyncio.ensure_future(link.close())
+                self._closers.add(closing)
+                closing.add_done_callback(self._closers.discard)
+            self._observe(ConnectionLost(link.lost_reason))
+
+    async def wait_for_link(self) -> Link:
+        """The live link, as soon as there is one with a bound consumer."""
+        while True:
+            link = self.link
+            if link is not None and self.ready:
+                return link
+            if link is None or not link.alive:
+                self._serving.clear()  # set for a link that has gone since
+            await self._serving.wait()
+
+    async def stop_pulling(self, timeout_seconds: float) -> None:
+        """Ask for no more, and wait for what is on its way."""
+        if self.pull is not None:
+            await self.pull.close(timeout_seconds)
+
+    async def save_floor(self) -> None:
+        """Save the freshest ack floor: should the durable vanish, the next process repeats nothing.
+
+        Raises:
+            BridgeError: It was not saved.
+        """
+        link = self.link
+        if link is not None and self.ready and self.bound is not None:
+            self.floors.note(self.bound.stream_created, await self.probe(link))
+            await self.floors.save()
+
+    async def closed(self) -> None:
+        """Wait until the links are closed; `run` must have been cancelled."""
+        if self._closers:
+            await asyncio.wait(self._closers)
+
+    async def probe(self, link: Link) -> dict[str, Any]:
+        """Ask for the consumer's info: the round trip that tells a live server from a dead one.
+
+        Raises:
+            BridgeError: No answer, or a refusal.
+        """
+        where = f"{self._settings.stream}.{self._settings.durable}"
+        return await link.api(f"CONSUMER.INFO.{where}", timeout_seconds=PROBE_TIMEOUT_SECONDS)
+
+    # Connecting and binding
+
+    async def _connect(self) -> Link:
+        async def once() -> Link:
+            return await Link.open(
+                self._settings,
+                name=f"telegram_connector {self._settings.durable}",
+                inbox_prefix=f"_INBOX.{self._settings.durable}",
+            )
+
+        link = await self._retried(once)
+        self._observe(Connected(link.server, link.version))
+        return link
+
+    async def _open_bucket(self) -> None:
+        reason = await self.bucket.open()
+        if reason and reason != self._bucket_said:
+            self._observe(StateUnavailable(reason))
+        self._bucket_said = reason
+
+    async def _bind(self, link: Link) -> None:
+        async def once() -> BoundConsumer:
+            if not link.alive:
+                raise _LinkLostError(link.lost_reason)
+            await self.floors.load()
+            return await bind(link, self._settings, self.floors.floor, self._observe)
+
+        bound = await self._retried(once)
+        last, self.bound = self.bound, bound
+        self.floors.note(bound.stream_created, bound.info)
+        if last is not None and last.created != bound.created:
+            same = last.stream_created == bound.stream_created
+            self._renewed("the consumer was made anew" if same else "the stream was made anew")
+        elif last is not None:
+            await self._resumed(link, int(bound.info.get("ack_floor", {}).get("stream_seq", 0)))
+        self._serving.set()
+        self._changed()
+
+    async def _retried(self, once: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        def again(error: BaseException) -> bool:
+            return isinstance(error, BridgeError) and not isinstance(error, _LinkLostError)
+
+        retrying = AsyncRetrying(
+            retry=retry_if_exception(again),
+            wait=wait_exponential(RETRY_FIRST_SECONDS, RETRY_CAP_SECONDS)
+            + wait_random(0, RETRY_FIRST_SECONDS),
+            stop=stop_never,
+            before_sleep=self._report,
+            reraise=True,
+        )
+        result: T = await retrying(once)
+        self._said = None
+        return result
+
+    def _report(self, state: RetryCallState) -> None:
+        """Say why a try failed, when that is news: a repeating failure is said on change."""
+        error = state.outcome.exception() if state.outcome else None
+        if not isinstance(error, ConnectError | BindError) or self._said == (error.cause, error.setting):
+            return
+        self._said = (error.cause, error.setting)
+        kind = ConnectFailed if isinstance(error, ConnectError) else BindFailed
+        self._observe(kind(error.cause, error.setting, error.operator_fault))
+
+    # Serving
+
+    async def _serve(self, link: Link) -> None:
+        """Pull over the link until it is lost; bind anew when the consumer goes."""
+        losing = asyncio.ensure_future(link.lost.wait())
+        try:
+            while link.alive:
+                await self._bind(link)
+                assert self.bound is not None
+                bound = self.bound
+                self.pull = Pull(
+                    link,
+                    self._settings.stream,
+                    self._settings.durable,
+                    self._wanted,
+                    lambda msg, bound=bound: self._deliver(msg, bound),  # type: ignore[misc]
+                    lambda: self._check_unserved(link),
+                )
+                working = [asyncio.ensure_future(self.pull.run()), asyncio.ensure_future(self._watch(link))]
+                try:
+                    await asyncio.wait({*working, losing}, return_when=asyncio.FIRST_COMPLETED)
+                    for task in working:
+                        if task.done():
+                            task.result()
+                except ConsumerGoneError as gone:
+                    self._serving.clear()
+                    self._observe(ConsumerGone(str(gone)))
+                finally:
+                    self.pull = None
+                    for task in working:
+                        task.cancel()
+                    await asyncio.gather(*working, return_exceptions=True)
+        finally:
+            losing.cancel()
+
+    async def _watch(self, link: Link) -> None:
+        """Probe the consumer now and then; a client that twice gets no answer is thrown away."""
+        probes = 0
+        while True:
+            await asyncio.sleep(PROBE_SECONDS)
+            try:
+                answered = await self._check(link) or await self._check(link)
+            except ApiError:
+                continue  # leaderless for now
+            if not answered:
+                link.drop("the server does not answer")
+                return
+            probes += 1
+            if probes % PROBES_PER_SAVE == 0:
+                with contextlib.suppress(BridgeError):
+                    await self.floors.save()
+
+    async def _check(self, link: Link) -> bool:
+        """Probe once and note the ack floor; False when there was no answer.
+
+        Raises:
+            ConsumerGoneError: There is no such consumer, or another one by its name.
+            ApiError: JetStream cannot say for now.
+        """
+        try:
+            info = await self.probe(link)
+        except Unanswered:
+            return False
+        except ApiError as error:
+            if error.err_code in (CONSUMER_NOT_FOUND, STREAM_NOT_FOUND):
+                raise ConsumerGoneError(str(error)) from None
+            raise
+        assert self.bound is not None
+        if str(info["created"]) != self.bound.created:
+            raise ConsumerGoneError("somebody else made the consumer anew")
+        self.floors.note(self.bound.stream_created, info)
+        return True
+
+    async def _check_unserved(self, link: Link) -> None:
+        with contextlib.suppress(ApiError):
+            await self._check(link)

@@ -1,0 +1,354 @@
+"""The relay against a real nats-server and the sandbox Bot API."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from telegram_connector import events
+from telegram_connector.envelope import TelegramOutbound, encode
+from telegram_connector.relay import Relay
+from telegram_connector.sandbox import Sandbox
+from telegram_connector.settings import Settings
+from tests.nats_server import NatsServer
+
+TOKEN = "123456:" + "Ab-_" * 9
+PATIENCE_SECONDS = 20.0
+
+pytestmark = pytest.mark.integration
+
+
+class Fleet:
+    """A server, a sandbox, and relays started on them."""
+
+    def __init__(self, server: NatsServer, sandbox: Sandbox) -> None:
+        self.server = server
+        self.sandbox = sandbox
+        self.events: list[events.Event] = []
+        self._changed = threading.Condition()
+        self._relays: list[Relay] = []
+
+    def observe(self, event: events.Event) -> None:
+        with self._changed:
+            self.events.append(event)
+            self._changed.notify_all()
+
+    def of(self, kind: type) -> list[Any]:
+        return [e for e in self.events if isinstance(e, kind)]
+
+    def until(self, condition: Any) -> None:
+        with self._changed:
+            assert self._changed.wait_for(condition, PATIENCE_SECONDS), self.events[-20:]
+
+    def until_event(self, kind: type, count: int = 1) -> Any:
+        self.until(lambda: len(self.of(kind)) >= count)
+        return self.of(kind)[count - 1]
+
+    def settings(self, **changes: Any) -> Settings:
+        return Settings(
+            **{
+                "bot_token": TOKEN,
+                "chat_id": "1",
+                "nats_url": self.server.url,
+                "nats_nkey_seed": self.server.worker_seed,
+                "api_base_url": self.sandbox.url,
+                "nak_backoff_seconds": 0.2,
+                **changes,
+            }
+        )
+
+    def relay(self, **changes: Any) -> Relay:
+        relay = Relay(self.settings(**changes), self.observe)
+        self._relays.append(relay)
+        assert relay.start()
+        return relay
+
+    def stop(self) -> None:
+        for relay in self._relays:
+            relay.stop(10)
+
+    def publish(self, *envelopes: TelegramOutbound) -> None:
+        with self.server.client(self.server.publisher_seed) as client:
+            for envelope in envelopes:
+                client.publish("telegram.outbound", encode(envelope), {"Nats-Msg-Id": envelope.msg_id})
+
+    def texts(self, chat: str | int | None = None) -> list[str]:
+        return [m.raw_text for m in self.sandbox.messages(chat=chat)]
+
+    def assert_nothing_left(self) -> None:
+        """The consumer has nothing pending or unacked (acks are confirmed, so soon after the sends)."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        pause = threading.Event()
+        while True:
+            info = self.server.consumer()
+            left = (info["num_pending"], info["num_ack_pending"])
+            if left == (0, 0):
+                return
+            assert time.monotonic() < deadline, left
+            pause.wait(0.05)
+
+
+def numbered(count: int, chats: int, start: int = 0) -> list[TelegramOutbound]:
+    return [
+        TelegramOutbound(msg_id=f"m{n}", chat=str(100 + n % chats), text=f"text {n}")
+        for n in range(start, start + count)
+    ]
+
+
+@pytest.fixture
+def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
+    with Sandbox() as sandbox:
+        fleet = Fleet(nats_server, sandbox)
+        yield fleet
+        fleet.stop()
+
+
+def test_a_thousand_texts_of_all_kinds_arrive_once_verbatim_and_in_order(fleet: Fleet) -> None:
+    texts = [
+        "<b>bold</b> & <i>it</i> *star* _under_ `code` [link](http://x.y/?a=1&b=2)",
+        "emoji 😀👩‍👩‍👧‍👦🇭🇺 and ÁRVÍZTŰRŐ",
+        "x" * 4096,
+        "😀" * 4096,
+        "line\nbreak\r\nand\u2028line\u2029separators\ttab",
+        'quotes " \\ back\\slash \\n not a break',
+    ]
+    envelopes = [
+        TelegramOutbound(msg_id=f"m{n}", chat=str(200 + n % 20), text=f"{n} {texts[n % 6]}"[:4096])
+        for n in range(1000)
+    ]
+    fleet.publish(*envelopes)
+    fleet.relay()
+    fleet.sandbox.wait(count=1000, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    for chat in range(200, 220):
+        assert fleet.texts(chat) == [e.text for e in envelopes if e.chat == str(chat)]
+    assert len(fleet.sandbox.messages()) == 1000
+
+
+def test_the_next_worker_sends_the_rest_at_once_and_nothing_twice(fleet: Fleet) -> None:
+    fleet.sandbox.set_fault({"delay_seconds": 0.3}, nth=1)
+    fleet.publish(*numbered(60, 3))
+    first = fleet.relay()
+    fleet.sandbox.wait(count=1, timeout_seconds=PATIENCE_SECONDS)
+    first.stop(20)
+    fleet.relay()
+    started = time.monotonic()
+    fleet.sandbox.wait(count=60, timeout_seconds=PATIENCE_SECONDS)
+    assert time.monotonic() - started < 30  # not after ack_wait, which is 60 s
+    fleet.assert_nothing_left()
+    assert sorted(fleet.texts()) == sorted(e.text for e in numbered(60, 3))
+    for chat in range(100, 103):
+        assert fleet.texts(chat) == [e.text for e in numbered(60, 3) if e.chat == str(chat)]
+
+
+def test_a_killed_server_loses_and_doubles_nothing(fleet: Fleet) -> None:
+    fleet.relay()
+    fleet.publish(*numbered(300, 5))
+    fleet.sandbox.wait(count=100, timeout_seconds=PATIENCE_SECONDS)
+    fleet.server.kill()
+    fleet.until_event(events.ConnectionLost)
+    fleet.server.start()
+    fleet.publish(*numbered(50, 5, start=300))
+    fleet.sandbox.wait(count=350, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    for chat in range(100, 105):
+        assert fleet.texts(chat) == [e.text for e in numbered(350, 5) if e.chat == str(chat)]
+
+
+def test_a_deleted_durable_is_made_again_without_a_replay(fleet: Fleet) -> None:
+    fleet.relay()
+    fleet.publish(*numbered(300, 5))
+    fleet.sandbox.wait(count=100, timeout_seconds=PATIENCE_SECONDS)
+    with fleet.server.client() as client:
+        client.api("CONSUMER.DELETE.TELEGRAM_OUTBOUND.tg_outbound")
+    fleet.publish(*numbered(50, 5, start=300))
+    fleet.sandbox.wait(count=350, timeout_seconds=PATIENCE_SECONDS)
+    fleet.until_event(events.ConsumerGone)
+    fleet.assert_nothing_left()
+    for chat in range(100, 105):
+        assert fleet.texts(chat) == [e.text for e in numbered(350, 5) if e.chat == str(chat)]
+
+
+def test_a_durable_deleted_while_nobody_ran_starts_from_the_saved_floor(fleet: Fleet) -> None:
+    fleet.publish(*numbered(20, 2))
+    first = fleet.relay()
+    fleet.sandbox.wait(count=20, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    first.stop(10)
+    with fleet.server.client() as client:
+        client.api("CONSUMER.DELETE.TELEGRAM_OUTBOUND.tg_outbound")
+    fleet.publish(*numbered(5, 2, start=20))
+    fleet.relay()
+    fleet.sandbox.wait(count=25, timeout_seconds=PATIENCE_SECONDS)
+    assert fleet.of(events.Bound)[-1].start_sequence == 21
+    assert len(fleet.sandbox.messages()) == 25
+
+
+def test_a_stream_made_anew_is_read_from_its_start(fleet: Fleet) -> None:
+    fleet.relay()
+    fleet.publish(*numbered(5, 2))
+    fleet.sandbox.wait(count=5, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    from telegram_connector.topology import outbound_stream
+
+    with fleet.server.client() as client:
+        client.api("STREAM.DELETE.TELEGRAM_OUTBOUND")
+        client.api("STREAM.CREATE.TELEGRAM_OUTBOUND", outbound_stream(fleet.server.settings()))
+    fleet.publish(*numbered(5, 2, start=100))
+    fleet.sandbox.wait(count=10, timeout_seconds=PATIENCE_SECONDS)
+    assert len(fleet.sandbox.messages()) == 10
+
+
+def test_a_flooded_chat_waits_and_its_neighbour_does_not(fleet: Fleet) -> None:
+    fleet.sandbox.set_fault("flood", chat=100, times=1, retry_after=2)
+    fleet.publish(*numbered(20, 2))
+    fleet.relay()
+    fleet.sandbox.wait(count=10, chat=101, timeout_seconds=PATIENCE_SECONDS)
+    assert fleet.texts(100) == []
+    fleet.sandbox.wait(count=20, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    assert fleet.texts(100) == [e.text for e in numbered(20, 2) if e.chat == "100"]
+
+
+def test_wrong_credentials_are_named_and_tried_again(fleet: Fleet) -> None:
+    from tests.nats_server import make_user
+
+    fleet.relay(nats_nkey_seed=make_user()[0])
+    failed = fleet.until_event(events.ConnectFailed)
+    assert failed.operator_fault
+    assert failed.setting == "NATS_TELEGRAM_NKEY_SEED"
+
+
+def test_authorization_removed_and_restored(fleet: Fleet) -> None:
+    fleet.relay()
+    fleet.publish(*numbered(5, 2))
+    fleet.sandbox.wait(count=5, timeout_seconds=PATIENCE_SECONDS)
+    fleet.server.write_config(worker_allowed=False)
+    fleet.server.reload()
+    fleet.until_event(events.ConnectFailed)
+    fleet.server.write_config()
+    fleet.server.reload()
+    fleet.until_event(events.Connected, 2)
+    fleet.publish(*numbered(5, 2, start=5))
+    fleet.sandbox.wait(count=10, timeout_seconds=PATIENCE_SECONDS)
+
+
+def test_a_missing_stream_is_waited_for(fleet: Fleet) -> None:
+    fleet.relay(stream="OTHER", subject="other.outbound", durable="tg_outbound")
+    failed = fleet.until_event(events.BindFailed)
+    assert failed.operator_fault
+
+
+def test_a_missing_bucket_costs_nothing_but_a_warning(fleet: Fleet) -> None:
+    with fleet.server.client() as client:
+        client.api("STREAM.DELETE.KV_telegram_state")
+    fleet.relay()
+    fleet.publish(*numbered(5, 2))
+    fleet.sandbox.wait(count=5, timeout_seconds=PATIENCE_SECONDS)
+    assert "provision" in fleet.until_event(events.StateUnavailable).reason
+
+
+def test_a_differing_consumer_is_updated_and_what_we_do_not_know_is_kept(fleet: Fleet) -> None:
+    config = {
+        "durable_name": "tg_outbound",
+        "name": "tg_outbound",
+        "ack_policy": "explicit",
+        "max_deliver": 5,
+        "metadata": {"team": "ops"},
+        "filter_subject": "telegram.outbound",
+    }
+    with fleet.server.client() as client:
+        client.api(
+            "CONSUMER.CREATE.TELEGRAM_OUTBOUND.tg_outbound.telegram.outbound",
+            {"stream_name": "TELEGRAM_OUTBOUND", "config": config, "action": "create"},
+        )
+    fleet.relay()
+    updated = fleet.until_event(events.ConsumerUpdated)
+    assert any("max_deliver" in d for d in updated.differences)
+    found = fleet.server.consumer()["config"]
+    assert found["max_deliver"] == -1
+    assert found["metadata"]["team"] == "ops"
+
+
+def test_a_finite_max_deliver_that_may_not_be_changed_loses_nothing(fleet: Fleet) -> None:
+    config = {
+        "durable_name": "tg_outbound",
+        "name": "tg_outbound",
+        "ack_policy": "explicit",
+        "max_deliver": 1,
+        "filter_subject": "telegram.outbound",
+    }
+    with fleet.server.client() as client:
+        client.api(
+            "CONSUMER.CREATE.TELEGRAM_OUTBOUND.tg_outbound.telegram.outbound",
+            {"stream_name": "TELEGRAM_OUTBOUND", "config": config, "action": "create"},
+        )
+    fleet.server.worker_permissions = """{
+      publish: { allow: [
+        "$JS.API.STREAM.INFO.TELEGRAM_OUTBOUND", "$JS.API.STREAM.MSG.GET.TELEGRAM_OUTBOUND"
+        "$JS.API.CONSUMER.INFO.TELEGRAM_OUTBOUND.tg_outbound"
+        "$JS.API.CONSUMER.MSG.NEXT.TELEGRAM_OUTBOUND.tg_outbound", "$JS.ACK.>"
+        "$JS.API.STREAM.INFO.KV_telegram_state", "$JS.API.STREAM.MSG.GET.KV_telegram_state"
+        "$KV.telegram_state.>"
+      ] }
+      subscribe: { allow: ["_INBOX.tg_outbound.>"] } }"""
+    fleet.server.write_config()
+    fleet.server.reload()
+    fleet.sandbox.set_fault("srv_restart", times=1)
+    fleet.relay()
+    assert fleet.until_event(events.ConsumerDiffers).finite_max_deliver == 1
+    fleet.publish(*numbered(3, 1))
+    fleet.sandbox.wait(count=3, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    assert fleet.texts() == [e.text for e in numbered(3, 1)]
+
+
+def test_a_missing_permission_is_named(fleet: Fleet) -> None:
+    fleet.server.worker_permissions = """{
+      publish: { allow: ["$JS.API.STREAM.INFO.TELEGRAM_OUTBOUND"] }
+      subscribe: { allow: ["_INBOX.tg_outbound.>"] } }"""
+    fleet.server.write_config()
+    fleet.server.reload()
+    fleet.relay()
+    failed = fleet.until_event(events.BindFailed)
+    assert failed.operator_fault
+    assert "permission" in failed.cause
+    assert "consumer.info" in failed.cause
+
+
+def test_a_frozen_server_stops_sending_and_resumes(fleet: Fleet) -> None:
+    fleet.relay()
+    fleet.publish(*numbered(20, 2))
+    fleet.sandbox.wait(count=20, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    fleet.server.signal(signal.SIGSTOP)
+    fleet.until_event(events.ConnectionLost)
+    fleet.server.signal(signal.SIGCONT)
+    fleet.publish(*numbered(20, 2, start=20))
+    fleet.sandbox.wait(count=40, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    assert len(fleet.sandbox.messages()) == 40
+
+
+def test_leases_are_kept_through_a_hold_longer_than_ack_wait(fleet: Fleet) -> None:
+    fleet.sandbox.set_fault("flood", chat=100, times=1, retry_after=5)
+    fleet.publish(*numbered(20, 2))
+    fleet.relay(ack_wait_seconds=2)
+    fleet.sandbox.wait(count=20, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    assert fleet.texts(100) == [e.text for e in numbered(20, 2) if e.chat == "100"]
+    assert not fleet.of(events.LeaseLapsed)
+
+
+def test_a_second_relay_on_the_same_durable_doubles_nothing(fleet: Fleet) -> None:
+    fleet.relay()
+    fleet.relay()
+    fleet.publish(*numbered(200, 10))
+    fleet.sandbox.wait(count=200, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    assert sorted(fleet.texts()) == sorted(e.text for e in numbered(200, 10))
