@@ -339,6 +339,14 @@ class Lanes:
                 self._forget_waiting(lane, sequence)
         return sorted(free, key=lambda i: i.sequence), sorted(behind, key=lambda i: i.sequence)
 
+    def due_in(self, item: Item, now: float) -> float:
+        """How many seconds an item must wait yet: for its chat's hold and for what is awaited before it."""
+        lane = self._lanes.get(item.chat)
+        if lane is None:
+            return 0.0
+        ahead = [a.due for sequence, a in lane.awaited.items() if sequence < item.sequence]
+        return max(0.0, lane.held_until - now, *(due - now for due in ahead))
+
     # Figures
 
     @property

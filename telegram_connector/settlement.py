@@ -18,6 +18,7 @@ from telegram_connector.disposition import (
 )
 
 LONGEST_BACKOFF_SECONDS = 300.0
+LONGEST_OUTAGE_HOLD_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -77,7 +78,13 @@ def settle(
         case Migrated():
             return Settlement(disposition, None)
         case Unavailable() | BotFault():
-            return Settlement(disposition, _give_back(bot_wait_seconds, policy, last_hand_over))
+            wait = bot_wait_seconds
+            hold = 0.0
+            if isinstance(disposition, Unavailable) and disposition.status_code is not None:
+                # Two messages that are answered 5xx for their own sake look like an outage. Without a hold
+                # they would come back at once, first in line, and close the bot again and again.
+                wait = hold = max(wait, min(policy.backoff_seconds, LONGEST_OUTAGE_HOLD_SECONDS))
+            return Settlement(disposition, _give_back(wait, policy, last_hand_over), hold)
         case Transient() if disposition.rate_limited:
             asked = disposition.retry_after_seconds
             wait = policy.backoff_seconds if asked is None else asked

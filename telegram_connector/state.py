@@ -1,13 +1,14 @@
-"""What must outlive the process besides the stream: failed attempts and migrations, one document each.
+"""What must outlive the process besides the stream: failed attempts, migrations and holds, a document each.
 
-Kept in memory and written behind: losing the last write costs a message one more attempt, or a group one
-more answer that names its new id.
+Kept in memory and written behind: losing the last write costs a message one more attempt, a group one more
+answer that names its new id, or a flooded chat one send that comes early.
 """
 
 from __future__ import annotations
 
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
+from dataclasses import dataclass
 from typing import TypeVar
 
 import msgspec
@@ -18,14 +19,30 @@ from telegram_connector.events import Observer, StateUnavailable
 
 ATTEMPTS_KEY = "attempts"
 MIGRATIONS_KEY = "migrations"
-LOAD_SECONDS = 5.0
-MAX_ATTEMPTS_KEPT = 10_000
+HOLDS_KEY = "holds"
+LOAD_SECONDS = 2.0
+LOAD_AGAIN_SECONDS = 10.0
+MAX_ATTEMPTS_KEPT = 5_000  # some 300 kB; a message of NATS holds 1 MiB
 
 T = TypeVar("T")
 
 
+@dataclass(frozen=True)
+class Left:
+    """What an earlier process left.
+
+    Attributes:
+        holds: Until when chats must not be sent to, in seconds since 1970: no monotonic clock outlives its
+            machine.
+    """
+
+    attempts: dict[DeliveryId, int]
+    moved: dict[str, str]
+    holds: dict[str, float]
+
+
 class State:
-    """Failed attempts by delivery, and where groups have moved. Not thread-safe: `worker` locks.
+    """Failed attempts by delivery, where groups have moved, and holds. Not thread-safe: `worker` locks.
 
     Args:
         store: Where it is kept; see `Store`.
@@ -36,35 +53,40 @@ class State:
         self._observe = observe
         self._attempts: dict[DeliveryId, int] = {}
         self._moved: dict[str, str] = {}
+        self._holds: dict[str, float] = {}
         self._dirty: set[str] = set()
         self._writing: dict[str, Future[None]] = {}
         self._said: dict[str, str] = {}
         self.loaded = False
 
-    def fetch(self) -> tuple[dict[DeliveryId, int], dict[str, str]] | None:
+    def fetch(self) -> Left | None:
         """Read what earlier processes left: blocks up to some seconds; None when it cannot be read now."""
         try:
             attempts = self._store.get(ATTEMPTS_KEY).result(LOAD_SECONDS)
             moved = self._store.get(MIGRATIONS_KEY).result(LOAD_SECONDS)
+            holds = self._store.get(HOLDS_KEY).result(LOAD_SECONDS)
         except (BridgeError, FutureTimeoutError) as error:
             self._say("", f"cannot be read: {str(error) or 'no answer'}")
             return None
         self._say("", "")
         rows = self._read(ATTEMPTS_KEY, attempts, list[tuple[str, int, int, int]]) or []
         moves = self._read(MIGRATIONS_KEY, moved, dict[str, str]) or {}
-        return {DeliveryId(stream, seq, at): count for stream, seq, at, count in rows}, moves
+        return Left(
+            {DeliveryId(stream, seq, at): count for stream, seq, at, count in rows},
+            moves,
+            self._read(HOLDS_KEY, holds, dict[str, float]) or {},
+        )
 
-    def adopt(self, fetched: tuple[dict[DeliveryId, int], dict[str, str]], floor: int) -> dict[str, str]:
-        """Take over what `fetch` read, without what is settled by now; returns the migrations."""
-        attempts, moved = fetched
+    def adopt(self, left: Left, floor: int) -> None:
+        """Take over what `fetch` read, without the attempts of what is settled by now."""
         since = self._attempts
-        self._attempts = {i: n for i, n in attempts.items() if i.sequence > floor}
+        self._attempts = {i: n for i, n in left.attempts.items() if i.sequence > floor}
         for id_, count in since.items():
             self._attempts[id_] = self._attempts.pop(id_, 0) + count
         self._bound()
-        self._moved = moved | self._moved
+        self._moved = left.moved | self._moved
+        self._holds = left.holds | self._holds
         self.loaded = True
-        return moved
 
     def attempts(self, id_: DeliveryId) -> int:
         """How many attempts of this message have failed."""
@@ -86,6 +108,12 @@ class State:
         """Remember a migration."""
         self._moved[old] = new
         self._dirty.add(MIGRATIONS_KEY)
+
+    def held(self, chat: str, until: float, now: float) -> None:
+        """Remember a hold until `until`, both in seconds since 1970; forgets those that are over."""
+        self._holds = {c: u for c, u in self._holds.items() if u > now}
+        self._holds[chat] = max(until, self._holds.get(chat, until))
+        self._dirty.add(HOLDS_KEY)
 
     def flush(self) -> list[Future[None]]:
         """Start writing what has changed; a document that is being written waits for the next call."""
@@ -124,4 +152,6 @@ class State:
     def _document(self, key: str) -> bytes:
         if key == MIGRATIONS_KEY:
             return msgspec.json.encode(self._moved)
+        if key == HOLDS_KEY:
+            return msgspec.json.encode(self._holds)
         return msgspec.json.encode([(*id_, count) for id_, count in self._attempts.items()])

@@ -48,7 +48,7 @@ from telegram_connector.events import (
 from telegram_connector.lanes import Item, Lanes
 from telegram_connector.settled import SettledMemory
 from telegram_connector.settlement import Policy, Settlement, settle
-from telegram_connector.state import State
+from telegram_connector.state import LOAD_AGAIN_SECONDS, Left, State
 
 TICK_SECONDS = 0.5
 READ_AT_ONCE = 64
@@ -57,6 +57,7 @@ EXTEND_BELOW = 2 / 3  # of ack_wait
 SATURATED = 0.8
 SATURATION_OVER = 0.7
 GIVE_UP_AWAITING_SECONDS = 60.0  # beyond ack_wait: somebody else has it
+GIVE_BACK_GAP_SECONDS = 0.1
 STOP_RESERVE_SECONDS = 1.5  # of the drain budget, kept for settling what a cut-off send leaves
 UNREADABLE_LANE = ""
 
@@ -92,6 +93,7 @@ class Worker:
         random: Callable[[], float],
         lease_clock: LeaseClock,
         clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._source = source
         self._apis = apis
@@ -103,6 +105,7 @@ class Worker:
         self._random = random
         self._lease_clock = lease_clock
         self._clock = clock
+        self._wall = wall
         self._lanes = Lanes(max_pending, len(apis))
         self._settled = SettledMemory()
         self._changed = threading.Condition()
@@ -113,6 +116,7 @@ class Worker:
         self._probing = False
         self._asked = 0
         self._next_tick = float("-inf")
+        self._fetch_again = float("-inf")
         self._extending: tuple[Future[float | None], list[Item]] | None = None
         self._looking_up: list[tuple[Future[bool | None], int, str]] = []
         self._unsettled: set[Future[bool]] = set()
@@ -170,8 +174,15 @@ class Worker:
         return len(free) + len(behind)
 
     def _give_back(self, items: list[Item]) -> None:
+        """Nak in stream order; what waits for a hold, or for what was nak'd before it, not before that."""
+        now, ack_wait = self._clock(), self._source.ack_wait_seconds()
         for item in items:
-            self._track(self._source.nak(item.delivery, 0.0))
+            with self._changed:
+                delay = self._lanes.due_in(item, now)
+            # A little later than what it waits for, whose delay was counted from a moment before.
+            self._track(
+                self._source.nak(item.delivery, min(delay + GIVE_BACK_GAP_SECONDS, ack_wait) if delay else 0)
+            )
 
     def _join(self, threads: Sequence[threading.Thread], deadline: float) -> bool:
         for thread in threads:
@@ -202,17 +213,32 @@ class Worker:
                 delivered = self._source.next(0.0)
                 if delivered is not None:
                     batch.append(delivered)
-            fetched = self._state.fetch() if batch and not self._state.loaded else None
+            left = self._fetch_state() if batch else None
             with self._changed:
-                if fetched is not None:
-                    for old, new in self._state.adopt(fetched, self._source.ack_floor()).items():
-                        self._lanes.migrate(old, new)
+                if left is not None:
+                    self._adopt(left)
                 for entry in batch:
                     self._take_in(entry)
                 if self._clock() >= self._next_tick:
                     self._tick()
                 self._ask()
                 self._changed.notify_all()
+
+    def _fetch_state(self) -> Left | None:
+        if self._state.loaded or self._clock() < self._fetch_again:
+            return None
+        left = self._state.fetch()
+        self._fetch_again = self._clock() + LOAD_AGAIN_SECONDS
+        return left
+
+    def _adopt(self, left: Left) -> None:
+        self._state.adopt(left, self._source.ack_floor())
+        for old, new in left.moved.items():
+            self._lanes.migrate(old, new)
+        now, wall = self._clock(), self._wall()
+        for chat, until in left.holds.items():
+            if until > wall and self._lanes.hold(chat, now + until - wall):
+                self._observe(ChatHeld(chat, until - wall, "held since before this process"))
 
     def _drain_queue(self) -> None:
         with self._changed:
@@ -314,6 +340,7 @@ class Worker:
                 return
             started = self._clock()
             number = next(self._numbers)
+            chat = item.chat  # a migration may change it meanwhile
             try:
                 result = self._attempt(item, api, number, started)
             except Exception as error:  # noqa: BLE001 - a bug over one message must not stop the others
@@ -322,7 +349,7 @@ class Worker:
             finally:
                 self._sending.pop(number, None)
             with self._changed:
-                self._conclude(item, result, started)
+                self._conclude(item, result, started, chat)
                 self._ask()
                 self._changed.notify_all()
 
@@ -385,12 +412,15 @@ class Worker:
 
     # What an attempt leads to; under the lock
 
-    def _conclude(self, item: Item, result: Attempt, started: float) -> None:
+    def _conclude(self, item: Item, result: Attempt, started: float, chat: str) -> None:
         now = self._clock()
         delivery = item.delivery
         disposition = result.disposition
         if isinstance(disposition, Migrated):
-            if self._follow(item, disposition, started, now):
+            if self._follow(item, disposition, chat):
+                self._report(
+                    item, Settlement(disposition, None), self._state.attempts(delivery.id), now - started
+                )
                 return
             disposition = Transient(400, f"migrates in a circle: {disposition.description}")
         settlement = settle(
@@ -418,15 +448,14 @@ class Worker:
                 self._lanes.put_back(item)
         self._report(item, settlement, attempts, now - started)
 
-    def _follow(self, item: Item, migrated: Migrated, started: float, now: float) -> bool:
-        """Send the message first in its chat's new lane; False when that leads nowhere."""
-        old = item.chat
-        if not self._lanes.migrate(old, migrated.new_chat):
+    def _follow(self, item: Item, migrated: Migrated, old: str) -> bool:
+        """Let the message that was sent to `old` go first in its chat's new lane; False for a circle."""
+        if self._lanes.migrate(old, migrated.new_chat):
+            self._state.moved(old, migrated.new_chat)
+            self._observe(ChatMigrated(old, migrated.new_chat))
+        elif self._lanes.resolve(old) == old:
             return False
-        self._state.moved(old, migrated.new_chat)
-        self._observe(ChatMigrated(old, migrated.new_chat))
         self._lanes.put_back(item)
-        self._report(item, Settlement(migrated, None), self._state.attempts(item.delivery.id), now - started)
         return True
 
     def _gate(self, item: Item, disposition: Disposition, outage: str, now: float) -> float:
@@ -465,6 +494,8 @@ class Worker:
         until = now + settlement.hold_seconds
         reason = _why(settlement.disposition)
         if self._lanes.hold(item.chat, until):
+            wall = self._wall()
+            self._state.held(item.chat, wall + settlement.hold_seconds, wall)
             self._observe(ChatHeld(item.chat, settlement.hold_seconds, reason))
         rate_limited = isinstance(settlement.disposition, Transient) and settlement.disposition.rate_limited
         if rate_limited and self._lanes.gate.flooded(item.chat, until, now):

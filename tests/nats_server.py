@@ -67,6 +67,7 @@ class NatsServer:
         _, self._spare = make_user()
         self.port = free_port()
         self.extra = extra
+        self.worker_allowed = True
         self.worker_permissions = "$TELEGRAM_CONNECTOR"
         self.process: subprocess.Popen[bytes] | None = None
 
@@ -78,10 +79,12 @@ class NatsServer:
     def log(self) -> str:
         return (self.folder / "server.log").read_text()
 
-    def write_config(self, *, worker_allowed: bool = True) -> None:
-        """Write the configuration; `reload` makes a running server read it."""
+    def write_config(self) -> None:
+        """Write the configuration as the attributes have it."""
         worker = (
-            f"{{ nkey: {self._worker}, permissions: {self.worker_permissions} }}" if worker_allowed else ""
+            f"{{ nkey: {self._worker}, permissions: {self.worker_permissions} }}"
+            if self.worker_allowed
+            else ""
         )
         shutil.copy(PERMISSIONS, self.folder / "nats-permissions.conf")
         (self.folder / "server.conf").write_text(
@@ -127,6 +130,7 @@ class NatsServer:
 
     def reload(self) -> None:
         """Have the configuration read again; returns once the server says that it has."""
+        self.write_config()
         words = "Reloaded server configuration"
         before = self.log.count(words)
         self.signal(signal.SIGHUP)

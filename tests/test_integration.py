@@ -228,10 +228,10 @@ def test_authorization_removed_and_restored(fleet: Fleet) -> None:
     fleet.relay()
     fleet.publish(*numbered(5, 2))
     fleet.sandbox.wait(count=5, timeout_seconds=PATIENCE_SECONDS)
-    fleet.server.write_config(worker_allowed=False)
+    fleet.server.worker_allowed = False
     fleet.server.reload()
     fleet.until_event(events.ConnectFailed)
-    fleet.server.write_config()
+    fleet.server.worker_allowed = True
     fleet.server.reload()
     fleet.until_event(events.Connected, 2)
     fleet.publish(*numbered(5, 2, start=5))
@@ -297,7 +297,6 @@ def test_a_finite_max_deliver_that_may_not_be_changed_loses_nothing(fleet: Fleet
         "$KV.telegram_state.>"
       ] }
       subscribe: { allow: ["_INBOX.tg_outbound.>"] } }"""
-    fleet.server.write_config()
     fleet.server.reload()
     fleet.sandbox.set_fault("srv_restart", times=1)
     fleet.relay()
@@ -312,7 +311,6 @@ def test_a_missing_permission_is_named(fleet: Fleet) -> None:
     fleet.server.worker_permissions = """{
       publish: { allow: ["$JS.API.STREAM.INFO.TELEGRAM_OUTBOUND"] }
       subscribe: { allow: ["_INBOX.tg_outbound.>"] } }"""
-    fleet.server.write_config()
     fleet.server.reload()
     fleet.relay()
     failed = fleet.until_event(events.BindFailed)

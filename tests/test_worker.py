@@ -382,5 +382,42 @@ def test_attempts_and_migrations_outlive_the_process(rig: Rig) -> None:
     again.source.put(make_delivery(1), make_delivery(3, "b", "-5"))
     again.until(("ack", 3))
     assert again.api.sent == [("-100", "b")]
-    assert again.of(events.Attempted)[0].attempt == 2
+    (held,) = again.of(events.ChatHeld)  # the backoff of the failed one goes on too
+    assert (held.chat, 20 < held.seconds < 32) == ("7", True)
+    again.advance(40)
+    again.source.wait_until(lambda: len(again.of(events.Attempted)) == 2)
+    assert again.of(events.Attempted)[1].attempt == 2
     again.worker.stop(again.clock() + 10)
+
+
+def test_stopping_gives_a_held_chat_back_for_later_and_behind_what_was_nakd(rig: Rig) -> None:
+    rig.api.script["flooded"] = [Transient(429, "retry after 20", 20.0)]
+    rig.api.script["failing"] = [Transient(500, "restart")]
+    rig.source.put(make_delivery(1, "flooded"), make_delivery(2, "failing", "8"))
+    rig.until(("nak", 1, 20.0), ("nak", 2, 31.5))
+    rig.source.put(make_delivery(3), make_delivery(4, "b", "8"), make_delivery(5, "c"))
+    rig.source.wait_until(lambda: len(rig.of(events.Received)) == 5)
+    rig.worker.stop(rig.clock() + 10)
+    delays = {t[1]: t[2] for t in rig.source.told[2:]}
+    assert list(delays) == [3, 4, 5]
+    assert 20 < delays[3] < 22
+    assert 31 < delays[4] < 33
+
+
+def test_two_poisonous_messages_do_not_close_the_bot_again_and_again(rig: Rig) -> None:
+    rig.api.script["hello"] = rig.api.script["other"] = [Transient(500, "restart")] * 9
+    rig.source.put(make_delivery(1), make_delivery(2, "other", "8"))
+    rig.source.wait_until(lambda: sum(t[0] == "nak" for t in rig.source.told) == 2)
+    assert {e.chat for e in rig.of(events.ChatHeld)} == {"7", "8"}
+
+
+def test_a_chat_that_migrated_while_its_send_was_out_is_no_circle(rig: Rig) -> None:
+    gate = threading.Event()
+    rig.api.script["a"] = [gate, Migrated("-100")]
+    rig.source.put(make_delivery(1, "a", "-5"))
+    rig.source.wait_until(lambda: len(rig.api.tried) == 1)
+    with rig.worker._changed:
+        rig.worker._lanes.migrate("-5", "-100")
+    gate.set()
+    rig.until(("ack", 1))
+    assert rig.api.tried == [("-5", "a"), ("-100", "a")]

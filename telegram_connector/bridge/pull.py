@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -31,7 +31,7 @@ class Pull:
     """Asks for as many deliveries as are wanted, one request at a time, over one link.
 
     Args:
-        check: Called when nobody served the request; raises `ConsumerGoneError` if there is no consumer.
+        suspect: Called when nobody served the request: the consumer may be gone.
     """
 
     def __init__(
@@ -41,11 +41,11 @@ class Pull:
         durable: str,
         wanted: Callable[[], int],
         deliver: Callable[[Msg], None],
-        check: Callable[[], Awaitable[object]],
+        suspect: Callable[[], None],
     ) -> None:
         self._link = link
         self._wanted = wanted
-        self._check = check
+        self._suspect = suspect
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
         self._deliver = deliver
         self._inbox = link.new_inbox()
@@ -84,7 +84,7 @@ class Pull:
             if how == "gone":
                 raise ConsumerGoneError("the server says that the consumer was deleted")
             if how == "unserved":
-                await self._check()
+                self._suspect()
                 await asyncio.sleep(UNSERVED_PAUSE_SECONDS)
 
     async def _one(self, batch: int) -> str:

@@ -57,6 +57,7 @@ class Settler:
         link: Waits for a live link and returns it.
         probe: Asks the server something over a link; raises `BridgeError` when it does not answer.
         changed: Called whenever `unconfirmed` went down.
+        suspect: Called when nobody takes settlements: the consumer may be gone.
     """
 
     def __init__(
@@ -65,11 +66,13 @@ class Settler:
         link: Callable[[], Awaitable[Link]],
         probe: Callable[[Link], Awaitable[object]],
         changed: Callable[[], None],
+        suspect: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._link = link
         self._probe = probe
         self._changed = changed
+        self._suspect = suspect
         self._pending: dict[int, _Pending] = {}
         self._lock = threading.Lock()
         self._unconfirmed = 0
@@ -124,8 +127,11 @@ class Settler:
                 await link.request(delivery.reply, wire(command), timeout_seconds=CONFIRM_SECONDS)
             except Unanswered:
                 await self._doubt(pending, link)
-            except (ApiError, Disconnected):
-                await asyncio.sleep(AGAIN_SECONDS)  # the consumer is gone or leaderless, or the link is
+            except ApiError:
+                self._suspect()
+                await asyncio.sleep(AGAIN_SECONDS)
+            except Disconnected:
+                await asyncio.sleep(AGAIN_SECONDS)
             else:
                 if not isinstance(command, Nak):
                     sequence = delivery.id.sequence

@@ -69,7 +69,11 @@ class JetStreamSource:
             changed=self._changed,
         )
         self._settler = Settler(
-            self.clock, self._supervisor.wait_for_link, self._supervisor.probe, self._changed
+            self.clock,
+            self._supervisor.wait_for_link,
+            self._supervisor.probe,
+            self._changed,
+            self._supervisor.suspect,
         )
         self._tasks = [
             asyncio.ensure_future(self._guard(self._supervisor.run)),

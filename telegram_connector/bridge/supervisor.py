@@ -90,6 +90,7 @@ class Supervisor:
         self._bucket_said = ""
         self._closers: set[asyncio.Task[None]] = set()
         self._serving = asyncio.Event()
+        self._suspected = asyncio.Event()
         self.link: Link | None = None
         self.bound: BoundConsumer | None = None
         self.pull: Pull | None = None
@@ -159,6 +160,10 @@ class Supervisor:
         """
         where = f"{self._settings.stream}.{self._settings.durable}"
         return await link.api(f"CONSUMER.INFO.{where}", timeout_seconds=PROBE_TIMEOUT_SECONDS)
+
+    def suspect(self) -> None:
+        """Something was not served: look soon whether the consumer is still there."""
+        self._suspected.set()
 
     # Connecting and binding
 
@@ -239,7 +244,7 @@ class Supervisor:
                     self._settings.durable,
                     self._wanted,
                     lambda msg, bound=bound: self._deliver(msg, bound),  # type: ignore[misc]
-                    lambda: self._check_unserved(link),
+                    self.suspect,
                 )
                 working = [asyncio.ensure_future(self.pull.run()), asyncio.ensure_future(self._watch(link))]
                 try:
@@ -262,7 +267,9 @@ class Supervisor:
         """Probe the consumer now and then; a client that twice gets no answer is thrown away."""
         probes = 0
         while True:
-            await asyncio.sleep(PROBE_SECONDS)
+            with contextlib.suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self._suspected.wait(), PROBE_SECONDS)
+            self._suspected.clear()
             try:
                 answered = await self._check(link) or await self._check(link)
             except ApiError:
@@ -295,7 +302,3 @@ class Supervisor:
             raise ConsumerGoneError("somebody else made the consumer anew")
         self.floors.note(self.bound.stream_created, info)
         return True
-
-    async def _check_unserved(self, link: Link) -> None:
-        with contextlib.suppress(ApiError):
-            await self._check(link)
