@@ -78,6 +78,15 @@ def optional(check: Callable[[str], Any]) -> Callable[[Any], Any]:
     return checked
 
 
+def maybe(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    """None, or what ``check`` allows."""
+
+    def checked(value: Any) -> Any:
+        return None if value is None else check(value)
+
+    return checked
+
+
 def whole(minimum: int) -> Callable[[Any], int]:
     def checked(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
@@ -135,6 +144,13 @@ def subject(value: Any) -> str:
             "must be a NATS subject: words joined by dots, without white space; "
             "* only as a whole word, > only as the last word"
         )
+    return text
+
+
+def plain_subject(value: Any) -> str:
+    text = subject(value)
+    if {"*", ">"} & set(text.split(".")):
+        raise ValueFaultError("must be a NATS subject without wildcards: something is published to it")
     return text
 
 

@@ -66,10 +66,24 @@ class Nak:
 
 
 @dataclass(frozen=True)
+class DeadLetter:
+    """What is stored of a message that was not delivered.
+
+    Attributes:
+        payload: The publisher's bytes.
+        headers: See `deadletter`.
+    """
+
+    payload: bytes
+    headers: Mapping[str, str]
+
+
+@dataclass(frozen=True)
 class Term:
-    """Never hand it over again, for a reason."""
+    """Never hand it over again, for a reason; not before its dead letter, if any, is stored and confirmed."""
 
     reason: str
+    dead_letter: DeadLetter | None = None
 
 
 Command: TypeAlias = Ack | Nak | Term
@@ -91,8 +105,17 @@ class MessageSource(Protocol):
     def nak(self, delivery: Delivery, delay_seconds: float) -> Future[bool]:
         """Give back; sent only within the lease."""
 
-    def term(self, delivery: Delivery, reason: str) -> Future[bool]:
-        """Settle as never to be delivered; retried over reconnects until confirmed."""
+    def term(self, delivery: Delivery, reason: str, dead_letter: DeadLetter | None = None) -> Future[bool]:
+        """Store the dead letter, if any, then settle as never to be delivered; retried until confirmed."""
+
+    def keeps_dead_letters(self) -> bool:
+        """Whether there is a stream for dead letters, as last heard."""
+
+    def announce(self, event: bytes) -> None:
+        """Publish an event for operators, if there is a connection; nobody need listen."""
+
+    def max_age_seconds(self) -> float | None:
+        """After how long the stream deletes messages; None for never or unknown."""
 
     def extend(self, deliveries: Sequence[Delivery]) -> Future[float | None]:
         """Ask for a fresh ack_wait for all; resolves to the new end of the leases, None when unconfirmed."""

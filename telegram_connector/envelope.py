@@ -125,6 +125,13 @@ def request_body(envelope: TelegramOutbound, chat_id: str) -> bytes:
     return _encoder.encode(body)
 
 
+def expiry(envelope: TelegramOutbound) -> float | None:
+    """Return when the envelope expires, in seconds since 1970; None for never."""
+    if envelope.expires_at is None:
+        return None
+    return msgspec.convert(envelope.expires_at, datetime).timestamp()
+
+
 def msg_id_mismatch(envelope: TelegramOutbound, headers: Mapping[str, str] | None) -> str | None:
     """Return the ``Nats-Msg-Id`` header where it is there and differs from the body, which wins."""
     header = (headers or {}).get(MSG_ID_HEADER)

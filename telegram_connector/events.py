@@ -154,6 +154,7 @@ class Attempted:
         duration_ms: From the first byte of the attempt to its disposition, milliseconds.
         settled: ``ack``, ``nak``, ``term`` or ``kept``.
         delay_seconds: The nak's delay, or how long a kept one waits.
+        dead_lettered: Whether what was dropped is kept as a dead letter.
     """
 
     subject: Subject
@@ -162,6 +163,7 @@ class Attempted:
     duration_ms: float
     settled: str
     delay_seconds: float | None
+    dead_lettered: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,6 +249,44 @@ class Saturated:
 
 
 @dataclass(frozen=True)
+class BacklogOld:
+    """The oldest message that waits is near the age at which the stream deletes it."""
+
+    seconds: float
+    limit_seconds: float
+
+
+@dataclass(frozen=True)
+class RemovedUnseen:
+    """The stream has lost messages that were never handed over: by age, size or a purge."""
+
+    first_sequence: int
+    last_sequence: int
+
+
+@dataclass(frozen=True)
+class DeadStreamMissing:
+    """There is no stream for dead letters: what is dropped stays readable in its stream only."""
+
+    stream: str
+
+
+@dataclass(frozen=True)
+class DeadLetterDelayed:
+    """A dead letter cannot be stored for now; its message is kept until it is. Said on change."""
+
+    sequence: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class AlertFailed:
+    """An alert did not reach the operator's chat; it is not tried again."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class ThreadDied:
     """A thread of the relay died of a bug; the relay stops."""
 
@@ -281,6 +321,11 @@ Event: TypeAlias = (
     | LeaseLapsed
     | NotComingBack
     | Saturated
+    | BacklogOld
+    | RemovedUnseen
+    | DeadStreamMissing
+    | DeadLetterDelayed
+    | AlertFailed
     | ThreadDied
 )
 

@@ -56,6 +56,7 @@ class Item:
     chat: str
     content: TelegramOutbound | EnvelopeError
     leased_until: float
+    expires_at: float = float("inf")  # seconds since 1970
 
     @property
     def sequence(self) -> int:
@@ -75,6 +76,7 @@ class _Lane:
     in_flight: list[Item] = field(default_factory=list)  # more than one only after lanes have merged
     held_until: float = float("-inf")
     hold_said: bool = False
+    lent: bool = False
     # What stands for the lane in `_timed` and `_ready`, so that a touch does not enter it once more.
     timed_for: float | None = None
     ready_for: int | None = None
@@ -82,7 +84,7 @@ class _Lane:
     def head(self) -> int | None:
         """The sequence that may be sent next, holds and leases aside; None for none."""
         first = self.waiting.first()
-        if first is None or self.in_flight:
+        if first is None or self.in_flight or self.lent:
             return None
         awaited = self.awaited.first()
         return first if awaited is None or first < awaited else None
@@ -229,6 +231,7 @@ class Lanes:
             item.chat = target
             self._flying.add(target)
         self._flying.discard(old)
+        lane.lent, source.lent = lane.lent or source.lent, False
         lane.in_flight += source.in_flight
         source.in_flight = []
         if source.held_until > lane.held_until:
@@ -273,6 +276,47 @@ class Lanes:
                 self._touch(item.chat, lane)
                 dropped.append(item.sequence)
         return sorted(dropped)
+
+    def expired(self, wall: float) -> list[Item]:
+        """Take out what waits here beyond its expiry (seconds since 1970), in stream order; holds or not."""
+        expired = [
+            item for lane in self._lanes.values() for item in lane.waiting.values() if item.expires_at <= wall
+        ]
+        for item in expired:
+            lane = self._lanes[item.chat]
+            self._forget_waiting(lane, item.sequence)
+            self._touch(item.chat, lane)
+        return sorted(expired, key=lambda i: i.sequence)
+
+    def oldest(self) -> Item | None:
+        """The message with the smallest sequence that waits here."""
+        heads = (
+            lane.waiting[first]
+            for lane in self._lanes.values()
+            if (first := lane.waiting.first()) is not None
+        )
+        return min(heads, key=lambda i: i.sequence, default=None)
+
+    # What is sent besides
+
+    def lend(self, chat: str, now: float) -> bool:
+        """Keep the chat's lane for something that is no delivery, if a send to it might start now."""
+        self._advance(now)
+        chat = self.resolve(chat)
+        lane = self._lanes.get(chat)
+        if now < self.gate.held_until or self.gate.trying:
+            return False
+        if lane is not None and (lane.held_until > now or lane.in_flight or lane.lent):
+            return False
+        self._lanes.setdefault(chat, _Lane()).lent = True
+        return True
+
+    def return_lent(self, chat: str) -> None:
+        """The lane that was lent goes on."""
+        chat = self.resolve(chat)
+        lane = self._lanes[chat]
+        lane.lent = False
+        self._touch(chat, lane)
 
     # What is awaited
 
@@ -455,7 +499,7 @@ class Lanes:
             if lane.timed_for != lane.held_until:
                 lane.timed_for = lane.held_until
                 heapq.heappush(self._timed, (lane.held_until, chat))
-        elif not (lane.waiting or lane.awaited or lane.in_flight):
+        elif not (lane.waiting or lane.awaited or lane.in_flight or lane.lent):
             self._lanes.pop(chat, None)
 
     def _advance(self, now: float) -> None:
@@ -476,5 +520,5 @@ class Lanes:
                 if lane.ready_for != head:
                     lane.ready_for = head
                     heapq.heappush(self._ready, (head, chat))
-            elif not (lane.waiting or lane.awaited or lane.in_flight):
+            elif not (lane.waiting or lane.awaited or lane.in_flight or lane.lent):
                 del self._lanes[chat]

@@ -9,15 +9,16 @@ from collections.abc import Callable
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from telegram_connector.alerts import Alerts
 from telegram_connector.bridge import JetStreamSource
 from telegram_connector.errors import RelayFailed
-from telegram_connector.events import Dormant, Observer, Started, Stopped, Stopping
+from telegram_connector.events import Dormant, Event, Observer, Started, Stopped, Stopping
 from telegram_connector.settings import Settings
 from telegram_connector.settlement import Policy
 from telegram_connector.state import State
 from telegram_connector.telegram import TelegramClient
 from telegram_connector.telemetry import log_event
-from telegram_connector.worker import Worker
+from telegram_connector.worker import Rules, Worker
 
 CLOSE_SECONDS = 3.0  # of the budget, kept for closing the connection
 
@@ -72,7 +73,13 @@ class Relay:
 
     def _wire(self) -> tuple[JetStreamSource, Worker]:
         settings = self._settings
-        source = JetStreamSource(settings, self._observe, lambda error: self._died("nats", error))
+        alerts = Alerts(settings.durable, settings.meta_alert_on_drop)
+
+        def observe(event: Event) -> None:
+            alerts.observe(event)
+            self._observe(event)
+
+        source = JetStreamSource(settings, observe, lambda error: self._died("nats", error))
         api = TelegramClient(
             settings.bot_token,
             settings.api_base_url,
@@ -82,11 +89,11 @@ class Relay:
         worker = Worker(
             source,
             [api],
-            State(source, self._observe),
+            State(source, observe),
             Policy(settings.ack_wait_seconds, settings.max_deliver, settings.nak_backoff_seconds),
-            default_chat=settings.chat_id,
-            max_pending=settings.max_pending,
-            observe=self._observe,
+            Rules(settings.chat_id, settings.max_pending, settings.max_age_seconds),
+            alerts,
+            observe=observe,
             on_death=self._died,
             random=random.random,
             lease_clock=source.clock,

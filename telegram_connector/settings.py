@@ -61,6 +61,9 @@ class NatsSettings:
         subject: What the consumer filters on, and where to publish to.
         ack_wait_seconds: How long a delivery is ours before JetStream hands it out again.
         max_pending: How many deliveries may be unsettled at a time.
+        dead_stream: Name of the stream of dead letters.
+        dead_subject: Where dead letters are published.
+        alert_subject: Where events for operators are published.
 
     Raises:
         SettingsError: Anything is missing or wrong; lists every fault.
@@ -89,6 +92,9 @@ class NatsSettings:
     max_pending: int = _setting(
         "TG_MAX_PENDING", default=10_000, check=checks.whole(1), read=checks.read_whole
     )
+    dead_stream: str = _setting("TG_DEAD_STREAM", default="TELEGRAM_DEAD", check=checks.jetstream_name)
+    dead_subject: str = _setting("TG_DEAD_SUBJECT", default="telegram.dead", check=checks.plain_subject)
+    alert_subject: str = _setting("TG_ALERT_SUBJECT", default="telegram.alerts", check=checks.plain_subject)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> NatsSettings:
@@ -167,6 +173,8 @@ class Settings(NatsSettings):
         max_deliver: Failed attempts after which a message is given up.
         nak_backoff_seconds: Wait after the first failed attempt; it doubles with each further one.
         drain_seconds: Budget of a stop.
+        max_age_seconds: Age after which a message is not sent any more; None for the stream's own limit.
+        meta_alert_on_drop: Whether drops are told to ``chat_id``.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         log_format: ``json`` or ``text``.
         https_proxy: Proxy towards the Bot API; ``proxy_url`` says whether it is used.
@@ -186,6 +194,12 @@ class Settings(NatsSettings):
     )
     drain_seconds: float = _setting(
         "TG_DRAIN_SECS", default=25.0, check=checks.seconds(0), read=checks.read_number
+    )
+    max_age_seconds: float | None = _setting(
+        "TG_MAX_AGE_SECS", default=None, check=checks.maybe(checks.seconds(1)), read=checks.read_number
+    )
+    meta_alert_on_drop: bool = _setting(
+        "META_ALERT_ON_DROP", default=True, check=checks.flag, read=checks.read_flag
     )
     log_level: str = _setting(
         "LOG_LEVEL", default="INFO", check=checks.one_of("DEBUG", "INFO", "WARNING", "ERROR")

@@ -30,6 +30,12 @@ class SettledMemory:
                 break
             del self._settled[oldest]
 
+    def replace(self, id_: DeliveryId, command: Ack | Term) -> None:
+        """Remember another command for a delivery that is known, without counting it as newer."""
+        known = self._settled.get(id_)
+        if known is not None:
+            self._settled[id_] = (known[0], command)
+
     def settled_by(self, id_: DeliveryId) -> Ack | Term | None:
         """How this process settled the delivery; None when it did not, or that was forgotten."""
         known = self._settled.get(id_)

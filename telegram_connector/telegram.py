@@ -7,6 +7,7 @@ bot token. Only this module and ``transport`` beneath it know ``requests`` and `
 from __future__ import annotations
 
 import http.client
+import json
 import logging
 import os
 import re
@@ -14,8 +15,9 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from email.utils import parsedate_to_datetime
+from typing import Any, TypeVar
 from urllib.parse import quote
 
 import msgspec
@@ -27,6 +29,8 @@ from telegram_connector.classify import classify
 from telegram_connector.disposition import Ambiguous, BotFault, Disposition, Sent, Transient, Unavailable
 from telegram_connector.envelope import TelegramOutbound, request_body
 from telegram_connector.transport import Flight, RecordedAdapter
+
+T = TypeVar("T")
 
 __all__ = ["RedactingFilter", "TelegramClient", "classify", "classify_failure"]
 
@@ -62,6 +66,8 @@ class TelegramClient:
 
     Attributes:
         bot_name: The bot's user name, once ``get_me`` has succeeded.
+        server_time: What the ``Date`` header of the last answer said, in seconds of the epoch; None where it
+            had none.
     """
 
     def __init__(
@@ -88,6 +94,7 @@ class TelegramClient:
             clock: Monotonic seconds; the one that deadlines are given in.
         """
         self.bot_name: str | None = None
+        self.server_time: float | None = None
         self._token = token.encode()
         self._connect_timeout = connect_timeout_seconds
         self._read_timeout = read_timeout_seconds
@@ -98,6 +105,8 @@ class TelegramClient:
         # All that does not change from one send to the next is settled here.
         self._send_message = _prepared(f"{base_url}/bot{token}/sendMessage")
         self._get_me = _prepared(f"{base_url}/bot{token}/getMe")
+        self._base_url = base_url
+        self._bot_id = token.partition(":")[0]
         self._verify = ca_bundle or True
         self._proxies = {"http": proxy_url, "https": proxy_url} if proxy_url else {}
         _redact(token)
@@ -137,6 +146,64 @@ class TelegramClient:
         if isinstance(disposition, Sent):
             self.bot_name = _user_name(body)
         return disposition
+
+    # Questions that people ask through commands. What succeeded is the answer's `result`.
+
+    def reach(self, deadline: float) -> Disposition:
+        """Make a connection without showing the token; whatever carries a status came from a server.
+
+        Raises:
+            RuntimeError: As for ``send``.
+        """
+        return self._post(_prepared(f"{self._base_url}/"), b"{}", deadline, None)[0]
+
+    def get_chat(self, chat_id: str, deadline: float) -> dict[str, Any] | Disposition:
+        """What Telegram knows of a chat.
+
+        Raises:
+            RuntimeError: As for ``send``.
+        """
+        return self._ask("getChat", {"chat_id": chat_id}, deadline, dict)
+
+    def get_own_membership(self, chat_id: str, deadline: float) -> dict[str, Any] | Disposition:
+        """What the bot is in a chat: Telegram's ChatMember.
+
+        Raises:
+            RuntimeError: As for ``send``.
+        """
+        parameters = {"chat_id": chat_id, "user_id": int(self._bot_id)}
+        return self._ask("getChatMember", parameters, deadline, dict)
+
+    def get_webhook_info(self, deadline: float) -> dict[str, Any] | Disposition:
+        """Where Telegram delivers updates; its ``url`` is empty where nowhere.
+
+        Raises:
+            RuntimeError: As for ``send``.
+        """
+        return self._ask("getWebhookInfo", {}, deadline, dict)
+
+    def get_updates(self, deadline: float) -> list[Any] | Disposition:
+        """The oldest hundred updates that nobody has confirmed yet; none is confirmed by this.
+
+        Nothing but the limit is asked for: an offset would confirm updates, and ``allowed_updates`` would
+        stay in force for whoever reads them.
+
+        Raises:
+            RuntimeError: As for ``send``.
+        """
+        return self._ask("getUpdates", {"limit": 100}, deadline, list)
+
+    def _ask(
+        self, method: str, parameters: Mapping[str, Any], deadline: float, kind: type[T]
+    ) -> T | Disposition:
+        request = _prepared(f"{self._base_url}/bot{self._token.decode()}/{method}")
+        disposition, body = self._post(request, json.dumps(parameters).encode(), deadline, None)
+        if not isinstance(disposition, Sent):
+            return disposition
+        result = msgspec.json.decode(body).get("result")  # classify has read it: an object, ok: true
+        if isinstance(result, kind):
+            return result
+        return Ambiguous("HTTP 200 without a readable answer", 200)
 
     def abort(self, number: int | None = None) -> bool:
         """End the send in flight; any thread may call this.
@@ -190,6 +257,7 @@ class TelegramClient:
             raise RuntimeError(f"sending failed with an unexpected {type(error).__name__}") from None
         raw = response.raw
         status, headers = response.status_code, response.headers
+        self.server_time = _server_time(headers)
         try:
             body = _read(raw)
         except _TRANSPORT_ERRORS as error:
@@ -245,6 +313,13 @@ def _read(raw: urllib3.response.HTTPResponse) -> bytes:
         if len(body) > MAX_ANSWER_BYTES:
             return b""
     return body
+
+
+def _server_time(headers: Mapping[str, str]) -> float | None:
+    try:
+        return parsedate_to_datetime(headers.get("Date", "")).timestamp()
+    except (ValueError, TypeError, IndexError, OverflowError):
+        return None
 
 
 def _user_name(body: bytes) -> str | None:

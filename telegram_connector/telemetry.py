@@ -95,6 +95,22 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
         case events.Saturated(outstanding, limit, chats):
             words = f"saturated: {outstanding} of {limit} messages are out, most for {', '.join(chats)}"
             return logging.WARNING, words, {}
+        case events.BacklogOld(seconds, limit):
+            words = f"the oldest message is {seconds / 3600:.1f} h old; the stream deletes at {limit / 3600:.1f} h"
+            return logging.WARNING, words, {}
+        case events.RemovedUnseen(first, last):
+            words = (
+                f"up to {last - first + 1} messages were removed from the stream unseen: {first} to {last}"
+            )
+            return logging.ERROR, words, {"stream_seq": first}
+        case events.DeadStreamMissing(stream):
+            words = f"no stream {stream} for dead letters; make it with: telegram-connector provision"
+            return logging.WARNING, words, {}
+        case events.DeadLetterDelayed(sequence, reason):
+            words = f"a dead letter cannot be stored yet, its message is kept until it is: {reason}"
+            return logging.WARNING, words, {"stream_seq": sequence, "error_msg": reason}
+        case events.AlertFailed(reason):
+            return logging.WARNING, f"an alert could not be sent: {reason}", {"error_msg": reason}
         case events.ThreadDied(thread, _):
             return logging.CRITICAL, f"thread {thread} died; the relay stops", {}
 
@@ -109,7 +125,8 @@ def _attempted(event: Attempted) -> tuple[int, str, dict[str, Any]]:
         case Sent(message_id):
             return logging.DEBUG, "sent", {**attributes, "status_code": 200, "message_id": message_id}
         case Terminal(code, description, reason):
-            words = f"dropped ({reason}): {description}"
+            kept = "" if event.dead_lettered else ", NOT KEPT as a dead letter"
+            words = f"dropped ({reason}{kept}): {description}"
             return logging.ERROR, words, {**attributes, "status_code": code, "error_msg": description}
         case Transient(code, description, retry_after):
             words = f"refused for now: {description}"

@@ -31,6 +31,20 @@ def outbound_stream(settings: NatsSettings, replicas: int = 1) -> Config:
     }
 
 
+def dead_stream(settings: NatsSettings, replicas: int = 1) -> Config:
+    """The stream of dead letters: 30 days; storing one again within a day changes nothing."""
+    return {
+        "name": settings.dead_stream,
+        "subjects": [settings.dead_subject],
+        "retention": "limits",
+        "storage": "file",
+        "discard": "old",
+        "max_age": 30 * 24 * 3600 * NS,
+        "duplicate_window": 24 * 3600 * NS,
+        "num_replicas": replicas,
+    }
+
+
 def state_bucket(replicas: int = 1) -> Config:
     """The key-value bucket of attempts, migrations and the ack floor; nothing in it expires by itself."""
     return {
@@ -49,7 +63,7 @@ def state_bucket(replicas: int = 1) -> Config:
 
 def provisioned(settings: NatsSettings, replicas: int = 1) -> tuple[Config, ...]:
     """Everything that `provision` makes."""
-    return (outbound_stream(settings, replicas), state_bucket(replicas))
+    return (outbound_stream(settings, replicas), dead_stream(settings, replicas), state_bucket(replicas))
 
 
 def consumer(settings: NatsSettings) -> Config:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import queue
 import threading
 import time
@@ -9,7 +10,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from typing import Any, TypeVar
 
-from telegram_connector.delivery import Delivery, DeliveryId, Reset
+from telegram_connector.delivery import DeadLetter, Delivery, DeliveryId, Reset
 from telegram_connector.disposition import Disposition, Sent
 from telegram_connector.envelope import TelegramOutbound, encode
 
@@ -50,6 +51,10 @@ class FakeSource:
         self.floor = 0
         self.in_stream: set[int] = set()
         self.wanted = 0
+        self.dead: list[DeadLetter] = []
+        self.keeps = True
+        self.announced: list[dict[str, Any]] = []
+        self.max_age: float | None = None
 
     def put(self, *entries: Delivery | Reset) -> None:
         for entry in entries:
@@ -57,7 +62,7 @@ class FakeSource:
 
     def wait_until(self, condition: Callable[[], bool]) -> None:
         with self._changed:
-            assert self._changed.wait_for(condition, PATIENCE_SECONDS), self.told
+            assert self._changed.wait_for(condition, PATIENCE_SECONDS), self.told[-20:]
 
     def note(self) -> None:
         with self._changed:
@@ -81,8 +86,21 @@ class FakeSource:
     def nak(self, delivery: Delivery, delay_seconds: float) -> Future[bool]:
         return self._tell("nak", delivery.id.sequence, round(delay_seconds, 6))
 
-    def term(self, delivery: Delivery, reason: str) -> Future[bool]:
+    def term(self, delivery: Delivery, reason: str, dead_letter: DeadLetter | None = None) -> Future[bool]:
+        if dead_letter is not None:
+            self.dead.append(dead_letter)
         return self._tell("term", delivery.id.sequence, reason)
+
+    def keeps_dead_letters(self) -> bool:
+        return self.keeps
+
+    def announce(self, event: bytes) -> None:
+        with self._changed:
+            self.announced.append(json.loads(event))
+            self._changed.notify_all()
+
+    def max_age_seconds(self) -> float | None:
+        return self.max_age
 
     def extend(self, deliveries: Sequence[Delivery]) -> Future[float | None]:
         self._tell("extend", *(d.id.sequence for d in deliveries))
@@ -138,6 +156,9 @@ class FakeApi:
         self._source = source
         self.script: dict[str, list[Disposition | Exception | threading.Event]] = {}
         self.me: list[Disposition] = []
+        self.refuse_all: Disposition | None = None
+        self.refuse_texts: dict[str, Disposition] = {}
+        self.refuse_next_alert: Disposition | None = None
         self.sent: list[tuple[str, str]] = []
         self.tried: list[tuple[str, str]] = []
         self.knocks = 0
@@ -150,6 +171,13 @@ class FakeApi:
     ) -> Disposition:
         self.tried.append((chat_id, envelope.text))
         self._source.note()
+        if self.refuse_all is not None:
+            return self.refuse_all
+        if envelope.text in self.refuse_texts:
+            return self.refuse_texts[envelope.text]
+        if envelope.text.startswith("dropped") and self.refuse_next_alert is not None:
+            refusal, self.refuse_next_alert = self.refuse_next_alert, None
+            return refusal
         script = self.script.get(envelope.text, [])
         answer = script.pop(0) if script else Sent(len(self.sent) + 1)
         if isinstance(answer, threading.Event):

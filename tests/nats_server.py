@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import queue
 import shutil
 import signal
 import socket
@@ -19,6 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from telegram_connector.bridge import NatsClient
+from telegram_connector.bridge.link import Link
+from telegram_connector.bridge.loop import LoopThread
 from telegram_connector.errors import BridgeError
 from telegram_connector.settings import NatsSettings
 from telegram_connector.topology import provisioned
@@ -70,6 +73,7 @@ class NatsServer:
         self.worker_allowed = True
         self.worker_permissions = "$TELEGRAM_CONNECTOR"
         self.process: subprocess.Popen[bytes] | None = None
+        self._listeners: list[tuple[LoopThread, Link]] = []
 
     @property
     def url(self) -> str:
@@ -148,6 +152,10 @@ class NatsServer:
         self.process.wait()
 
     def stop(self) -> None:
+        for loop, link in self._listeners:
+            loop.submit(link.close()).result(START_SECONDS)
+            loop.stop(START_SECONDS)
+        self._listeners.clear()
         if self.process is not None and self.process.poll() is None:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
@@ -159,6 +167,25 @@ class NatsServer:
     def client(self, seed: str | None = None) -> NatsClient:
         """A client with all rights, or with those of `seed`."""
         return NatsClient(self.settings(seed or self.root_seed), "tests")
+
+    def listen(self, subject: str) -> queue.SimpleQueue[bytes]:
+        """What is published on a subject from now on, until the server ends."""
+        heard: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        loop = LoopThread("listener")
+        loop.start()
+
+        async def note(msg: Any) -> None:
+            heard.put(msg.data)
+
+        async def subscribe() -> None:
+            link = await Link.open(self.settings(self.root_seed), name="listener")
+            await link.subscribe(subject, note)
+            # A round trip, after which the server knows of the subscription.
+            await link.api("INFO")
+            self._listeners.append((loop, link))
+
+        loop.submit(subscribe()).result(START_SECONDS)
+        return heard
 
     def provision(self) -> None:
         """What `telegram-connector provision` does."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import signal
 import threading
 import time
@@ -11,7 +13,7 @@ from typing import Any
 import pytest
 
 from telegram_connector import events
-from telegram_connector.envelope import TelegramOutbound, encode
+from telegram_connector.envelope import TelegramOutbound, decode, encode
 from telegram_connector.relay import Relay
 from telegram_connector.sandbox import Sandbox
 from telegram_connector.settings import Settings
@@ -341,6 +343,92 @@ def test_leases_are_kept_through_a_hold_longer_than_ack_wait(fleet: Fleet) -> No
     fleet.assert_nothing_left()
     assert fleet.texts(100) == [e.text for e in numbered(20, 2) if e.chat == "100"]
     assert not fleet.of(events.LeaseLapsed)
+
+
+def test_what_is_refused_is_a_dead_letter_before_it_is_termed(fleet: Fleet) -> None:
+    fleet.sandbox.set_fault("chat_blocked", chat=100)
+    fleet.relay()
+    fleet.publish(*numbered(4, 2))
+    fleet.until(lambda: sum(e.settled == "term" for e in fleet.of(events.Attempted)) == 2)
+    fleet.assert_nothing_left()
+    with fleet.server.client() as client:
+        assert client.api("STREAM.INFO.TELEGRAM_DEAD")["state"]["messages"] == 2
+        stored = client.api("STREAM.MSG.GET.TELEGRAM_DEAD", {"seq": 1})["message"]
+    assert decode(base64.b64decode(stored["data"])) == numbered(1, 1)[0]
+    headers = base64.b64decode(stored["hdrs"]).decode()
+    for line in (
+        "Tg-Orig-Msg-Id: m0",
+        "Tg-Dead-Reason: refused",
+        "Tg-Error-Code: 403",
+        "Tg-Description: Forbidden: bot was blocked by the user",
+        "Tg-Stream-Seq: 1",
+    ):
+        assert f"{line}\r\n" in headers
+    assert fleet.texts(101) == ["text 1", "text 3"]
+
+
+def test_while_a_dead_letter_cannot_be_stored_only_the_storing_is_tried_again(fleet: Fleet) -> None:
+    fleet.server.worker_permissions = """{
+      publish: { deny: ["telegram.dead"] }, subscribe: { allow: ["_INBOX.tg_outbound.>"] } }"""
+    fleet.server.reload()
+    fleet.sandbox.set_fault("chat_blocked", chat=100, times=1)
+    fleet.relay()
+    fleet.publish(*numbered(3, 1))
+    fleet.until_event(events.DeadLetterDelayed)
+    fleet.sandbox.wait(count=2, chat=100, timeout_seconds=PATIENCE_SECONDS)  # the lane goes on
+    assert fleet.server.consumer()["num_ack_pending"] == 1
+    fleet.server.worker_permissions = "$TELEGRAM_CONNECTOR"
+    fleet.server.reload()
+    fleet.assert_nothing_left()
+    with fleet.server.client() as client:
+        assert client.api("STREAM.INFO.TELEGRAM_DEAD")["state"]["messages"] == 1
+    assert len(fleet.sandbox.requests(method="sendMessage", chat=100)) == 3
+
+
+def test_without_a_dead_letter_stream_a_refused_message_is_termed_and_said(fleet: Fleet) -> None:
+    with fleet.server.client() as client:
+        client.api("STREAM.DELETE.TELEGRAM_DEAD")
+    fleet.sandbox.set_fault("chat_blocked", chat=100, times=1)
+    fleet.relay()
+    fleet.until_event(events.DeadStreamMissing)
+    fleet.publish(*numbered(2, 1))
+    fleet.sandbox.wait(count=1, chat=1, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    assert "NOT STORED as a dead letter, stream sequence 1" in fleet.texts(1)[0]
+
+
+def test_messages_removed_unseen_are_reported_with_their_range(fleet: Fleet) -> None:
+    first = fleet.relay()
+    fleet.publish(*numbered(3, 1))
+    fleet.sandbox.wait(count=3, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    first.stop(10)
+    fleet.publish(*numbered(10, 1, start=3))
+    with fleet.server.client() as client:
+        client.api("STREAM.PURGE.TELEGRAM_OUTBOUND", {"keep": 2})
+    fleet.relay()
+    removed = fleet.until_event(events.RemovedUnseen)
+    assert (removed.first_sequence, removed.last_sequence) == (4, 11)
+    fleet.sandbox.wait(count=5, chat=100, timeout_seconds=PATIENCE_SECONDS)
+
+
+def test_a_stream_that_had_lost_messages_before_us_is_no_fault(fleet: Fleet) -> None:
+    fleet.publish(*numbered(10, 1))
+    with fleet.server.client() as client:
+        client.api("STREAM.PURGE.TELEGRAM_OUTBOUND", {"keep": 2})
+    fleet.relay()
+    fleet.sandbox.wait(count=2, timeout_seconds=PATIENCE_SECONDS)
+    assert not fleet.of(events.RemovedUnseen)
+
+
+def test_alerts_are_events_on_nats_too(fleet: Fleet) -> None:
+    heard = fleet.server.listen("telegram.alerts")
+    fleet.sandbox.set_fault("chat_blocked", chat=100, times=1)
+    fleet.relay()
+    fleet.publish(*numbered(1, 1))
+    event = json.loads(heard.get(timeout=PATIENCE_SECONDS))
+    assert (event["type"], event["count"], event["first"]["msg_id"]) == ("dropped", 1, "m0")
+    assert "text 0" not in json.dumps(event)
 
 
 def test_a_second_relay_on_the_same_durable_doubles_nothing(fleet: Fleet) -> None:

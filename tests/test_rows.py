@@ -13,10 +13,12 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 # From the top down; a name may be a module or a whole package. Row neighbours do not know each other.
 ROWS = (
     "errors checks clock disposition delivery gate transport",
-    "envelope settings events classify settled settlement sandbox",
-    "topology lanes telegram telemetry state attempt",
-    "bridge worker",
-    "relay",
+    "envelope settings events classify settled settlement deadletter sandbox",
+    "topology lanes telegram telemetry state attempt alerts",
+    "bridge settling",
+    "upkeep",
+    "worker",
+    "relay demo",
     "cli pytest_plugin",
     "__main__",
 )

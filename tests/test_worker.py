@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
 from telegram_connector import events
+from telegram_connector.alerts import Alerts
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import DeliveryId, Reset
 from telegram_connector.disposition import (
@@ -19,38 +22,46 @@ from telegram_connector.disposition import (
     Transient,
     Unavailable,
 )
+from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.settlement import Policy
 from telegram_connector.state import State
-from telegram_connector.worker import Worker
+from telegram_connector.worker import Rules, Worker
 from tests.fakes import FakeApi, FakeSource, FakeStore, HandClock, make_delivery
+
+
+def in_seconds(seconds: float) -> str:
+    return (datetime.now(timezone.utc) + timedelta(seconds=seconds)).isoformat()
 
 
 class Rig:
     """A worker with fakes around it, and a clock that a test moves."""
 
-    def __init__(self, senders: int = 1, max_attempts: int = 3) -> None:
+    def __init__(self, senders: int = 1, max_attempts: int = 3, max_age: float | None = None) -> None:
         self.clock = HandClock()
         self.source = FakeSource()
         self.api = FakeApi(self.source)
         self.store = FakeStore()
         self.events: list[events.Event] = []
+        self.alerts = Alerts("tg_outbound", tell_chat=True)
         self.deaths: list[tuple[str, BaseException]] = []
         self.worker = Worker(
             self.source,
             [self.api] * senders,
             State(self.store, self.observe),
             Policy(ack_wait_seconds=60.0, max_attempts=max_attempts, backoff_seconds=30.0),
-            default_chat="1",
-            max_pending=1000,
+            Rules("1", 1000, max_age),
+            self.alerts,
             observe=self.observe,
             on_death=lambda name, error: self.deaths.append((name, error)),
             random=lambda: 0.5,
             lease_clock=LeaseClock(self.clock, self.clock),
             clock=self.clock,
+            wall=lambda: time.time() + self.clock.ahead,
         )
 
     def observe(self, event: events.Event) -> None:
         self.events.append(event)
+        self.alerts.observe(event)
         self.source.note()
 
     def of(self, kind: type) -> list:
@@ -421,3 +432,108 @@ def test_a_chat_that_migrated_while_its_send_was_out_is_no_circle(rig: Rig) -> N
     gate.set()
     rig.until(("ack", 1))
     assert rig.api.tried == [("-5", "a"), ("-100", "a")]
+
+
+# Dead letters, expiry, alerts
+
+
+def test_what_is_refused_is_kept_as_a_dead_letter_and_told(rig: Rig) -> None:
+    rig.api.script["hello"] = [Terminal(403, "Forbidden: bot was blocked by the user")]
+    rig.source.put(make_delivery(1))
+    rig.until(("term", 1, "refused"))
+    assert rig.source.dead[0].headers["Tg-Error-Code"] == "403"
+    rig.source.wait_until(lambda: len(rig.api.sent) == 1)
+    chat, text = rig.api.sent[0]
+    assert (chat, text.startswith("dropped msg_id=m1 error_code=403")) == ("1", True)
+    assert [e["type"] for e in rig.source.announced] == ["dropped"]
+
+
+def test_without_a_stream_for_them_it_is_termed_and_said(rig: Rig) -> None:
+    rig.source.keeps = False
+    rig.api.script["hello"] = [Terminal(403, "Forbidden")]
+    rig.source.put(make_delivery(1))
+    rig.until(("term", 1, "refused"))
+    rig.source.wait_until(lambda: len(rig.api.sent) == 1)
+    assert rig.source.dead == []
+    assert "NOT STORED" in rig.api.sent[0][1]
+
+
+def test_a_failed_alert_begets_none(rig: Rig) -> None:
+    rig.api.refuse_all = Terminal(403, "Forbidden")
+    rig.source.put(make_delivery(1))
+    rig.source.wait_until(lambda: bool(rig.of(events.AlertFailed)))
+    rig.advance(120)
+    rig.source.put(make_delivery(2))
+    rig.source.wait_until(lambda: len(rig.of(events.AlertFailed)) == 2)
+    assert [t[0] for t in rig.source.told] == ["term", "term"]
+    assert len(rig.api.tried) == 4
+
+
+def test_an_alert_waits_for_its_chats_hold_and_obeys_flood_control(rig: Rig) -> None:
+    rig.api.script["flooded"] = [Transient(429, "retry after 30", 30.0)]
+    rig.source.put(make_delivery(1, "flooded", chat=None))
+    rig.until(("nak", 1, 30.0))
+    rig.api.script["bad"] = [Terminal(400, "no")]
+    rig.source.put(make_delivery(2, "bad", "8"))
+    rig.until(("term", 2, "refused"))
+    rig.source.wait_until(lambda: bool(rig.source.announced))
+    rig.source.put(make_delivery(3, "other", "8"))
+    rig.until(("ack", 3))
+    assert [t for _, t in rig.api.sent] == ["other"]
+    rig.api.refuse_next_alert = Transient(429, "retry after 30", 30.0)
+    rig.advance(40)
+    rig.source.wait_until(lambda: len(rig.of(events.ChatHeld)) == 2)
+    rig.advance(40)
+    rig.source.wait_until(lambda: any(t.startswith("dropped") for _, t in rig.api.sent))
+
+
+def test_a_message_that_expired_is_not_sent(rig: Rig) -> None:
+    late = TelegramOutbound(msg_id="a", chat="7", text="late", expires_at="2020-01-01T00:00:00.123456789Z")
+    early = TelegramOutbound(msg_id="b", chat="7", text="early", expires_at="2999-01-01T00:00:00+02:00")
+    rig.source.put(make_delivery(1, envelope=late), make_delivery(2, envelope=early))
+    rig.until(("term", 1, "expired"), ("ack", 2))
+    assert rig.source.dead[0].headers["Tg-Dead-Reason"] == "expired"
+    assert [t for _, t in rig.api.tried if not t.startswith("dropped")] == ["early"]
+
+
+def test_too_old_for_the_setting_or_the_stream() -> None:
+    for rig in (Rig(max_age=60.0), Rig()):
+        rig.source.max_age = 86400.0
+        rig.worker.start()
+        now_ns = int(time.time() * 1e9)
+        old = 3600 if rig.worker._rules.max_age_seconds else 86400 - 599
+        rig.source.put(
+            make_delivery(1, "old", id=DeliveryId("S", 1, now_ns - old * 10**9)),
+            make_delivery(2, "new", id=DeliveryId("S", 2, now_ns)),
+        )
+        rig.until(("term", 1, "expired"), ("ack", 2))
+        rig.worker.stop(rig.clock() + 10)
+
+
+def test_expiry_goes_on_during_a_hold_and_a_pause(rig: Rig) -> None:
+    rig.api.script["hello"] = [BotFault(401, "Unauthorized")]
+    rig.api.me = [BotFault(401, "Unauthorized")] * 99
+    soon = TelegramOutbound(msg_id="a", chat="8", text="soon", expires_at=in_seconds(30))
+    rig.source.put(make_delivery(1), make_delivery(2, envelope=soon))
+    rig.source.wait_until(lambda: len(rig.of(events.Received)) == 2 and bool(rig.of(events.BotHeld)))
+    rig.advance(40)
+    rig.until(("term", 2, "expired"))
+    assert [t for _, t in rig.api.tried] == ["hello"]
+
+
+def test_ten_thousand_refused_messages_are_a_handful_of_alerts() -> None:
+    rig = Rig()
+    rig.worker._rules = Rules("1", 20_000)
+    rig.worker._lanes.max_pending = 20_000
+    rig.api.refuse_texts = {"bad": Terminal(403, "Forbidden: bot was blocked by the user")}
+    rig.worker.start()
+    rig.source.put(*(make_delivery(n, "bad", str(n % 50 + 2)) for n in range(1, 10_001)))
+    rig.source.put(*(make_delivery(n, f"good {n}", str(n)) for n in range(10_001, 10_011)))
+    rig.source.wait_until(lambda: sum(t[0] == "term" for t in rig.source.told) == 10_000)
+    rig.source.wait_until(lambda: sum(t[0] == "ack" for t in rig.source.told) == 10)
+    rig.advance(61)
+    rig.source.wait_until(lambda: sum(e.get("count", 0) for e in rig.source.announced) == 10_000)
+    rig.source.wait_until(lambda: sum(t.startswith("dropped") for _, t in rig.api.sent) >= 1)
+    rig.worker.stop(rig.clock() + 10)
+    assert len(rig.source.announced) <= 3
+    assert sum(t.startswith("dropped") for _, t in rig.api.sent) <= 3

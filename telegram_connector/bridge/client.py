@@ -63,6 +63,25 @@ class NatsClient:
         """
         return self._wait(self._loop.submit(self._open().api(subject, body)))
 
+    def request(self, subject: str, payload: bytes = b"") -> bytes:
+        """Ask whoever serves a subject.
+
+        Raises:
+            ApiError: Nobody serves it (503).
+            BridgeError: No answer.
+        """
+        return bytes(self._wait(self._loop.submit(self._open().request(subject, payload))).data)
+
+    @property
+    def server(self) -> str:
+        """Host and port that we are connected to, without credentials."""
+        return self._open().server
+
+    @property
+    def version(self) -> str:
+        """The server's version."""
+        return self._open().version
+
     def publish(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PubAck:
         """Publish to a stream and wait for its receipt.
 

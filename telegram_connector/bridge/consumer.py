@@ -42,12 +42,20 @@ class BoundConsumer:
         created: When the consumer was made: a new one voids all handles.
         ack_wait_seconds: The server's figure.
         max_deliver: The server's figure, None for unlimited.
+        max_age_seconds: Of the stream, None for unlimited.
+        first_sequence: The oldest message that the stream holds.
+        delivered: The last sequence that was handed over, to anybody.
+        from_start: Whether the consumer was made just now, from the start of the stream.
     """
 
     stream_created: str
     created: str
     ack_wait_seconds: float
     max_deliver: int | None
+    max_age_seconds: float | None
+    first_sequence: int
+    delivered: int
+    from_start: bool
     info: dict[str, Any]
 
 
@@ -97,6 +105,10 @@ async def bind(link: Link, settings: NatsSettings, floor: Floor | None, observe:
         str(info["created"]),
         config.get("ack_wait", 30 * topology.NS) / topology.NS,
         max_deliver if max_deliver > 0 else None,
+        (stream["config"].get("max_age") or 0) / topology.NS or None,
+        int(stream["state"]["first_seq"]),
+        int(info.get("delivered", {}).get("stream_seq", 0)),
+        created and start is None,
         info,
     )
 

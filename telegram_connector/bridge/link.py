@@ -71,8 +71,11 @@ class Link:
         self._asked: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
 
     @classmethod
-    async def open(cls, settings: NatsSettings, *, name: str, inbox_prefix: str = "_INBOX") -> Link:
+    async def open(cls, settings: NatsSettings, *, name: str) -> Link:
         """Connect once to the first server that answers.
+
+        Answers come to ``_INBOX.<durable>.>``: within what users who may subscribe to ``_INBOX.>`` have, and
+        all that the worker's least-privilege user has.
 
         Raises:
             ConnectError: None did, or the credentials are wrong.
@@ -81,7 +84,10 @@ class Link:
         try:
             await asyncio.wait_for(
                 link._client.connect(
-                    **link._options(settings), name=name, inbox_prefix=inbox_prefix, allow_reconnect=False
+                    **link._options(settings),
+                    name=name,
+                    inbox_prefix=f"_INBOX.{settings.durable}",
+                    allow_reconnect=False,
                 ),
                 CONNECT_SECONDS * (1 + len(settings.nats_servers)),
             )

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from telegram_connector.bridge.link import Link
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import Ack, Command, Delivery, Nak, Term
+from telegram_connector.delivery import Ack, Command, DeadLetter, Delivery, Nak, Term
 from telegram_connector.errors import ApiError, BridgeError, Disconnected, Unanswered
 from telegram_connector.topology import NS
 
@@ -58,6 +58,7 @@ class Settler:
         probe: Asks the server something over a link; raises `BridgeError` when it does not answer.
         changed: Called whenever `unconfirmed` went down.
         suspect: Called when nobody takes settlements: the consumer may be gone.
+        bury: Stores a dead letter, however long that takes.
     """
 
     def __init__(
@@ -67,12 +68,14 @@ class Settler:
         probe: Callable[[Link], Awaitable[object]],
         changed: Callable[[], None],
         suspect: Callable[[], None],
+        bury: Callable[[int, DeadLetter], Awaitable[None]],
     ) -> None:
         self._clock = clock
         self._link = link
         self._probe = probe
         self._changed = changed
         self._suspect = suspect
+        self._bury = bury
         self._pending: dict[int, _Pending] = {}
         self._lock = threading.Lock()
         self._unconfirmed = 0
@@ -119,6 +122,10 @@ class Settler:
 
     async def _try(self, pending: _Pending, command: Command) -> bool:
         delivery = pending.delivery
+        if isinstance(command, Term) and command.dead_letter is not None:
+            # Nothing is in doubt while it is stored, so nothing else waits for it.
+            self._uncount(pending)
+            await self._bury(delivery.id.sequence, command.dead_letter)
         while True:
             if isinstance(command, Nak) and self._clock() >= delivery.leased_until:
                 return False

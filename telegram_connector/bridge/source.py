@@ -16,7 +16,7 @@ from telegram_connector.bridge.loop import LoopThread, result_or
 from telegram_connector.bridge.settler import Settler
 from telegram_connector.bridge.supervisor import Supervisor
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import Ack, Command, Delivery, DeliveryId, Nak, Reset, Term
+from telegram_connector.delivery import Ack, Command, DeadLetter, Delivery, DeliveryId, Nak, Reset, Term
 from telegram_connector.errors import ApiError, BridgeError
 from telegram_connector.events import Observer, ThreadDied
 from telegram_connector.settings import NatsSettings
@@ -74,6 +74,7 @@ class JetStreamSource:
             self._supervisor.probe,
             self._changed,
             self._supervisor.suspect,
+            self._supervisor.graveyard.bury,
         )
         self._tasks = [
             asyncio.ensure_future(self._guard(self._supervisor.run)),
@@ -138,8 +139,24 @@ class JetStreamSource:
     def nak(self, delivery: Delivery, delay_seconds: float) -> Future[bool]:
         return self._settle(delivery, Nak(delay_seconds))
 
-    def term(self, delivery: Delivery, reason: str) -> Future[bool]:
-        return self._settle(delivery, Term(reason))
+    def term(self, delivery: Delivery, reason: str, dead_letter: DeadLetter | None = None) -> Future[bool]:
+        return self._settle(delivery, Term(reason, dead_letter))
+
+    def keeps_dead_letters(self) -> bool:
+        return self._supervisor is not None and self._supervisor.graveyard.exists
+
+    def announce(self, event: bytes) -> None:
+        self._loop.submit(self._announce(event))
+
+    async def _announce(self, event: bytes) -> None:
+        link = self._supervisor.link if self._supervisor else None
+        if link is not None:
+            with contextlib.suppress(BridgeError):
+                await link.publish(self._settings.alert_subject, event)
+
+    def max_age_seconds(self) -> float | None:
+        bound = self._supervisor.bound if self._supervisor else None
+        return bound.max_age_seconds if bound else None
 
     def _settle(self, delivery: Delivery, command: Command) -> Future[bool]:
         assert self._settler is not None
@@ -214,9 +231,11 @@ class JetStreamSource:
 
     def _deliver(self, msg: Msg, bound: BoundConsumer) -> None:
         assert self._settler is not None
+        assert self._supervisor is not None
         self._wanted -= 1
         id_, hand_over = parse_reply(msg.reply)
         self._settler.supersede(id_.sequence)
+        self._supervisor.received = max(self._supervisor.received, id_.sequence)
         self._deliveries.put(
             Delivery(
                 id_,

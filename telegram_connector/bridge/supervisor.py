@@ -28,6 +28,7 @@ from telegram_connector.bridge.consumer import (
     bind,
 )
 from telegram_connector.bridge.floor import FloorKeeper
+from telegram_connector.bridge.graveyard import Graveyard
 from telegram_connector.bridge.link import ConnectError, Link
 from telegram_connector.bridge.pull import ConsumerGoneError, Pull
 from telegram_connector.bridge.store import Bucket
@@ -39,6 +40,7 @@ from telegram_connector.events import (
     ConnectionLost,
     ConsumerGone,
     Observer,
+    RemovedUnseen,
     StateUnavailable,
 )
 from telegram_connector.settings import NatsSettings
@@ -91,11 +93,14 @@ class Supervisor:
         self._closers: set[asyncio.Task[None]] = set()
         self._serving = asyncio.Event()
         self._suspected = asyncio.Event()
+        self.received = 0  # the last sequence of this stream that was handed over to us
+        self._removed = 0  # up to here, what the stream lost has been reported
         self.link: Link | None = None
         self.bound: BoundConsumer | None = None
         self.pull: Pull | None = None
         self.bucket = Bucket(STATE_BUCKET, lambda: self.link)
         self.floors = FloorKeeper(self.bucket, f"{settings.stream}.{settings.durable}")
+        self.graveyard = Graveyard(settings, observe, self.wait_for_link)
 
     @property
     def ready(self) -> bool:
@@ -109,6 +114,7 @@ class Supervisor:
             self.link = link
             try:
                 await self._open_bucket()
+                await self.graveyard.look(link)
                 await self._serve(link)
             except BridgeError as error:
                 link.drop(str(error))
@@ -161,6 +167,24 @@ class Supervisor:
         where = f"{self._settings.stream}.{self._settings.durable}"
         return await link.api(f"CONSUMER.INFO.{where}", timeout_seconds=PROBE_TIMEOUT_SECONDS)
 
+    async def _look_for_removed(self, link: Link) -> None:
+        """Report messages that the stream has lost without ever handing them over.
+
+        Raises:
+            BridgeError: The stream did not answer.
+        """
+        if self.bound is None:
+            return
+        info = await link.api(f"STREAM.INFO.{self._settings.stream}")
+        if str(info["created"]) == self.bound.stream_created:
+            self._note_first(int(info["state"]["first_seq"]))
+
+    def _note_first(self, first_sequence: int) -> None:
+        first = max(self.received, self._removed) + 1
+        if first_sequence > first:
+            self._removed = first_sequence - 1
+            self._observe(RemovedUnseen(first, first_sequence - 1))
+
     def suspect(self) -> None:
         """Something was not served: look soon whether the consumer is still there."""
         self._suspected.set()
@@ -169,11 +193,7 @@ class Supervisor:
 
     async def _connect(self) -> Link:
         async def once() -> Link:
-            return await Link.open(
-                self._settings,
-                name=f"telegram_connector {self._settings.durable}",
-                inbox_prefix=f"_INBOX.{self._settings.durable}",
-            )
+            return await Link.open(self._settings, name=f"telegram_connector {self._settings.durable}")
 
         link = await self._retried(once)
         self._observe(Connected(link.server, link.version))
@@ -194,7 +214,15 @@ class Supervisor:
 
         bound = await self._retried(once)
         last, self.bound = self.bound, bound
+        if last is None or last.stream_created != bound.stream_created:
+            # A purge moves the consumer along, so what an earlier process saved counts first.
+            floor = self.floors.floor
+            same = floor is not None and floor.stream_created == bound.stream_created
+            self.received = floor.sequence if floor and same else bound.delivered
+            # What went before there was a consumer is not ours to miss.
+            self._removed = bound.first_sequence - 1 if bound.from_start else 0
         self.floors.note(bound.stream_created, bound.info)
+        self._note_first(bound.first_sequence)
         if last is not None and last.created != bound.created:
             same = last.stream_created == bound.stream_created
             self._renewed("the consumer was made anew" if same else "the stream was made anew")
@@ -281,6 +309,9 @@ class Supervisor:
             if probes % PROBES_PER_SAVE == 0:
                 with contextlib.suppress(BridgeError):
                     await self.floors.save()
+                    await self._look_for_removed(link)
+                if not self.graveyard.exists:
+                    await self.graveyard.look(link)
 
     async def _check(self, link: Link) -> bool:
         """Probe once and note the ack floor; False when there was no answer.
