@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import atexit
+import contextlib
+import logging
+import os
 import random
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import urlsplit
 
@@ -21,16 +26,30 @@ from telegram_connector.telemetry import log_event
 from telegram_connector.worker import Rules, Worker
 
 CLOSE_SECONDS = 3.0  # of the budget, kept for closing the connection
+logger = logging.getLogger("telegram_connector")
+
+EXIT_SECONDS = 5.0  # the budget when the interpreter exits and nobody has stopped the relay
+
+
+@dataclass(frozen=True)
+class _Running:
+    source: JetStreamSource
+    worker: Worker
+    process: int
 
 
 class Relay:
     """Relays envelopes from JetStream to the Bot API until stopped.
 
-    It installs no signal handlers, configures no logging and reads no environment.
+    It installs no signal handlers, configures no logging and reads no environment. Several may run in one
+    process. It may be started again after it was stopped. In a forked child it is as good as stopped: the
+    child neither sends nor settles; one that wants to must start a relay of its own.
 
     Args:
         settings: See `Settings`.
-        observe: Gets every event; the default writes log lines to the logger ``telegram_connector``.
+        observe: Gets every event, from several threads; the default writes log lines to the logger
+            ``telegram_connector``. It must not block and must not call the relay; what it
+            raises is logged and changes nothing.
     """
 
     def __init__(self, settings: Settings, observe: Observer = log_event) -> None:
@@ -40,8 +59,8 @@ class Relay:
         self._ended = threading.Event()
         self._failure: tuple[str, BaseException] | None = None
         self._on_end: Callable[[], None] = lambda: None
-        self._source: JetStreamSource | None = None
-        self._worker: Worker | None = None
+        self._running: _Running | None = None
+        self._observer_fault = ""
 
     def start(self) -> bool:
         """Start the threads and return at once; connecting goes on in the background, for ever if need be.
@@ -50,34 +69,39 @@ class Relay:
             False when the settings are dormant (token or NATS URL unset): nothing was started.
 
         Raises:
-            RuntimeError: It was started before.
+            RuntimeError: It runs already.
         """
         if self._settings.dormant:
-            self._observe(Dormant(self._settings.dormant))
+            self._tell(Dormant(self._settings.dormant))
             return False
         with self._lock:
-            if self._source is not None:
-                raise RuntimeError("a Relay is started once; make a new one")
-            self._source, self._worker = self._wire()
-            self._observe(
+            if self._running is not None and self._running.process == os.getpid():
+                raise RuntimeError("this Relay runs already")
+            self._failure = None
+            self._ended.clear()
+            self._running = running = self._wire()
+            hosts = tuple(urlsplit(url).netloc.rpartition("@")[2] for url in self._settings.nats_servers)
+            self._tell(
                 Started(
                     self._settings.api_base_url,
                     self._settings.api_is_telegram,
-                    tuple(urlsplit(url).netloc.rpartition("@")[2] for url in self._settings.nats_servers),
+                    hosts,
                     self._settings.durable,
                 )
             )
-            self._source.start()
-            self._worker.start()
+            running.source.start()
+            running.worker.start()
+        # Daemon threads alone would be cut off in mid-send at the interpreter's exit.
+        atexit.register(self._at_exit)
         return True
 
-    def _wire(self) -> tuple[JetStreamSource, Worker]:
+    def _wire(self) -> _Running:
         settings = self._settings
         alerts = Alerts(settings.durable, settings.meta_alert_on_drop)
 
         def observe(event: Event) -> None:
             alerts.observe(event)
-            self._observe(event)
+            self._tell(event)
 
         source = JetStreamSource(settings, observe, lambda error: self._died("nats", error))
         api = TelegramClient(
@@ -98,30 +122,57 @@ class Relay:
             random=random.random,
             lease_clock=source.clock,
         )
-        return source, worker
+        return _Running(source, worker, os.getpid())
+
+    def _tell(self, event: Event) -> None:
+        """Tell the host's observer, whose bugs must not become ours."""
+        try:
+            self._observe(event)
+        except Exception as error:  # noqa: BLE001
+            if self._observer_fault != repr(error):
+                self._observer_fault = repr(error)
+                logger.exception("the observer raised over %s", type(event).__name__)
 
     def _died(self, thread: str, error: BaseException) -> None:
-        if self._failure is None:
-            self._failure = (thread, error)
-        self._ended.set()
+        if self._failure is not None:
+            return
+        self._failure = (thread, error)
+        # Not on the thread that died: stopping joins it.
+        threading.Thread(target=self._stop_failed, name="relay-stop", daemon=True).start()
+
+    def _stop_failed(self) -> None:
+        with contextlib.suppress(RelayFailed):
+            self.stop(reason="a thread died")
         self._on_end()
 
+    def _at_exit(self) -> None:
+        with contextlib.suppress(RelayFailed):
+            self.stop(min(EXIT_SECONDS, self._settings.drain_seconds), "the interpreter exits")
+
+    @property
+    def running(self) -> bool:
+        """Whether it was started in this process and not stopped since."""
+        return self._running is not None and self._running.process == os.getpid()
+
     def on_end(self, callback: Callable[[], None]) -> None:
-        """Have `callback` called, from the thread that noticed, when the relay has failed."""
+        """Have `callback` called, from a thread of the relay's, after it has failed and stopped itself."""
         self._on_end = callback
 
     def wait(self, timeout_seconds: float | None = None) -> bool:
-        """Wait until the relay was stopped; False when it still runs after `timeout_seconds`.
+        """Wait until the relay is stopped; False when it still runs after `timeout_seconds`.
 
         Raises:
-            RelayFailed: A thread died of a bug. The relay is useless then; `stop` gives back what it holds.
+            RelayFailed: A thread died of a bug; the relay has stopped itself and given back what it held.
         """
         ended = self._ended.wait(timeout_seconds)
-        self._raise_failure()
+        if ended:
+            self._raise_failure()
         return ended
 
     def stop(self, timeout_seconds: float | None = None, reason: str = "asked to") -> None:
         """Stop pulling, finish the send in flight, give back the rest, close. Idempotent.
+
+        Safe before `start`, from any thread, and in a forked child, where it does nothing.
 
         Args:
             timeout_seconds: The whole budget; by default the settings' drain time.
@@ -129,24 +180,26 @@ class Relay:
         Raises:
             RelayFailed: A thread had died of a bug.
         """
+        running = self._running
+        if running is None or running.process != os.getpid():
+            # Not even the lock is touched in a child: it may have been held by another thread at the fork.
+            return
         with self._lock:
-            source, worker = self._source, self._worker
-            if source is not None and worker is not None:
-                self._worker = None
-                self._shut_down(source, worker, timeout_seconds, reason)
-            self._ended.set()
+            if self._running is running:
+                self._shut_down(running, timeout_seconds, reason)
+                self._running = None
+                self._ended.set()
+                atexit.unregister(self._at_exit)
         self._raise_failure()
 
-    def _shut_down(
-        self, source: JetStreamSource, worker: Worker, timeout_seconds: float | None, reason: str
-    ) -> None:
+    def _shut_down(self, running: _Running, timeout_seconds: float | None, reason: str) -> None:
         budget = self._settings.drain_seconds if timeout_seconds is None else timeout_seconds
         started = time.monotonic()
         deadline = started + budget
-        self._observe(Stopping(reason))
-        given_back = worker.stop(deadline - min(CLOSE_SECONDS, budget / 5))
-        source.close(max(0.1, deadline - time.monotonic()))
-        self._observe(Stopped(time.monotonic() - started, given_back))
+        self._tell(Stopping(reason))
+        given_back = running.worker.stop(deadline - min(CLOSE_SECONDS, budget / 5))
+        running.source.close(max(0.1, deadline - time.monotonic()))
+        self._tell(Stopped(time.monotonic() - started, given_back))
 
     def _raise_failure(self) -> None:
         if self._failure is not None:

@@ -204,7 +204,7 @@ class Worker:
                 delivered = self._source.next(0.0)
                 if delivered is not None:
                     batch.append(delivered)
-            left = self._fetch_state() if batch else None
+            left = self._fetch_state() if batch or self._source.may_send(len(self._apis)) else None
             with self._changed:
                 if left is not None:
                     self._adopt(left)

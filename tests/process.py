@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Mapping
+from pathlib import Path
 from types import TracebackType
 
 PATIENCE_SECONDS = 60.0
 
 
 class Process:
-    """``python -m telegram_connector ...`` with the given variables and nothing else of ours."""
+    """``python -m telegram_connector ...``, or a script, with the given variables and nothing else of ours."""
 
-    def __init__(self, *arguments: str, env: Mapping[str, str]) -> None:
+    def __init__(self, *arguments: str, env: Mapping[str, str], script: Path | None = None) -> None:
         self._changed = threading.Condition()
         self._output = bytearray()
         self._popen = subprocess.Popen(
-            [sys.executable, "-m", "telegram_connector", *arguments],
+            [sys.executable, *((str(script),) if script else ("-m", "telegram_connector")), *arguments],
             env={"PATH": os.environ.get("PATH", ""), "HOME": os.environ.get("HOME", "/"), **env},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -46,6 +48,14 @@ class Process:
         """Wait until it has printed `words`."""
         with self._changed:
             assert self._changed.wait_for(lambda: words.encode() in self._output, PATIENCE_SECONDS), (
+                self._output.decode(errors="replace")
+            )
+
+    def until_match(self, pattern: str) -> None:
+        """Wait until something that it has printed matches the regular expression."""
+        matcher = re.compile(pattern.encode())
+        with self._changed:
+            assert self._changed.wait_for(lambda: matcher.search(self._output), PATIENCE_SECONDS), (
                 self._output.decode(errors="replace")
             )
 
