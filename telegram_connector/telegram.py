@@ -235,6 +235,7 @@ class TelegramClient:
             self._adapter.close()
         request.body = body
         request.headers["Content-Length"] = str(len(body))
+        self.server_time = None
         self._flight.begin(number, deadline)
         try:
             return self._exchange(request, remaining)

@@ -18,7 +18,7 @@ ROWS = (
     "bridge settling",
     "upkeep",
     "worker",
-    "relay demo",
+    "relay demo checkup",
     "cli pytest_plugin",
     "__main__",
 )

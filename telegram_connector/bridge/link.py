@@ -11,6 +11,8 @@ import asyncio
 import contextlib
 import itertools
 import json
+import os
+import socket
 import ssl
 from collections.abc import Mapping
 from pathlib import Path
@@ -284,6 +286,8 @@ def describe(error: BaseException | None) -> str:
         return ""
     if isinstance(error, asyncio.TimeoutError):
         return "no answer in time"
+    if isinstance(error, OSError) and error.errno and not isinstance(error, ssl.SSLError | socket.gaierror):
+        return os.strerror(error.errno)
     text = str(error).removeprefix("nats: ").strip()
     return text or type(error).__name__
 

@@ -29,6 +29,7 @@ BUCKET = "bucket"
 
 CONSUMER_NOT_FOUND = 10014
 STREAM_NOT_FOUND = 10059
+NOT_ENABLED = (10039, 10076)  # for the account, on the server
 WHO_AM_I = "$SYS.REQ.USER.INFO"
 STREAM_NAMES = "$JS.API.STREAM.NAMES"
 PROVISION = "make it with: telegram-connector provision"
@@ -112,6 +113,9 @@ class _Inspection:
             except BridgeError as error:
                 yield Finding(name, "fault", f"{error} (NATS_URL)")
                 yield from skip(names[number + 1 :], "NATS does not answer")
+                return
+            if name == STREAM and _lacks_jetstream(self._stream(self._settings.stream)):
+                yield from skip(names[number + 1 :], "there is no JetStream")
                 return
 
     # What is asked. A refusal is an answer; anything else that fails ends the inspection.
@@ -214,7 +218,7 @@ class _Inspection:
             return Finding(
                 CONSUMER,
                 "fault",
-                f"{settings.durable} differs: {'; '.join(differences)}; after max_deliver hand-overs a message "
+                f"{settings.durable} differs: {'; '.join(differences)}; after so many hand-overs a message "
                 "is kept back without a word. The worker changes it where it may",
             )
         if differences:
@@ -296,9 +300,14 @@ def _and(names: Any) -> str:
 def _words(refusal: Refusal, subject: str) -> str:
     if isinstance(refusal, PermissionDenied):
         return f"permission missing: publish {subject}"
-    if refusal.code == 503 and refusal.err_code == 0:
-        return "JetStream does not answer: is it enabled for this account? (NATS_URL)"
+    if _lacks_jetstream(refusal):
+        return "JetStream is not enabled for this account (NATS_URL)"
     return str(refusal)
+
+
+def _lacks_jetstream(answer: Info | Refusal) -> bool:
+    # 0: nobody serves its subjects at all.
+    return isinstance(answer, ApiError) and answer.code == 503 and answer.err_code in (0, *NOT_ENABLED)
 
 
 def _compared(check: str, shown: str, differences: tuple[str, ...], well: str = "") -> Finding:

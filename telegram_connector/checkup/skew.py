@@ -46,10 +46,8 @@ def reading(whose: str, said: float, asked_at: float, answered_at: float, step: 
 
 def judge(readings: Iterable[Reading]) -> Finding:
     """Whether this machine's clock agrees with the others."""
-    known = tuple(readings)
-    if not known:
-        return Finding(CLOCK, "skipped", "skipped: nobody told the time")
-    off = [r for r in known if abs(r.ahead_seconds) - r.doubt_seconds > MAX_SKEW_SECONDS]
+    read = tuple(readings)
+    off = [r for r in read if abs(r.ahead_seconds) - r.doubt_seconds > MAX_SKEW_SECONDS]
     if off:
         words = " and ".join(
             f"{abs(r.ahead_seconds):.0f} s {'behind' if r.ahead_seconds > 0 else 'ahead of'} {r.whose}"
@@ -58,6 +56,9 @@ def judge(readings: Iterable[Reading]) -> Finding:
         return Finding(
             CLOCK, "warning", f"this machine is {words}: holds and expiry of messages go by its clock"
         )
+    known = [r for r in read if r.doubt_seconds <= MAX_SKEW_SECONDS]
+    if not known:
+        return Finding(CLOCK, "skipped", "skipped: nobody told the time soon enough")
     words = " and ".join(
         f"within {max(0.1, abs(r.ahead_seconds) + r.doubt_seconds):.1f} s of {r.whose}" for r in known
     )
