@@ -35,6 +35,8 @@ class Delivery:
         leased_until: When the lease ends, in seconds of the bridge's `LeaseClock`.
         last: The server will not hand it over again (a finite ``max_deliver`` that we may not change), so a
             nak would lose it.
+        generation: Which incarnation of the consumer it is from: after a `Reset` the handles from before
+            would settle whatever has their sequence now.
     """
 
     id: DeliveryId
@@ -44,6 +46,7 @@ class Delivery:
     hand_over: int
     leased_until: float
     last: bool = False
+    generation: int = 0
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import heapq
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from telegram_connector.delivery import Delivery
@@ -260,6 +260,8 @@ class Lanes:
         """The server has confirmed the extension of what `to_extend` returned."""
         for item in items:
             item.leased_until = max(item.leased_until, leased_until)
+            # The settler goes by the delivery's: a nak beyond its first lease would not be sent.
+            item.delivery = replace(item.delivery, leased_until=item.leased_until)
             lane = self._lanes.get(item.chat)
             if lane is not None:
                 self._touch(item.chat, lane)

@@ -113,7 +113,7 @@ class Relay:
         worker = Worker(
             source,
             [api],
-            State(source, observe),
+            State(source, observe, f"{settings.stream}.{settings.durable}"),
             Policy(settings.ack_wait_seconds, settings.max_deliver, settings.nak_backoff_seconds),
             Rules(settings.chat_id, settings.max_pending, settings.max_age_seconds),
             alerts,
@@ -128,7 +128,7 @@ class Relay:
         """Tell the host's observer, whose bugs must not become ours."""
         try:
             self._observe(event)
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             if self._observer_fault != repr(error):
                 self._observer_fault = repr(error)
                 logger.exception("the observer raised over %s", type(event).__name__)

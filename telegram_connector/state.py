@@ -46,10 +46,12 @@ class State:
 
     Args:
         store: Where it is kept; see `Store`.
+        scope: Tells connectors apart that share a store.
     """
 
-    def __init__(self, store: Store, observe: Observer) -> None:
+    def __init__(self, store: Store, observe: Observer, scope: str = "") -> None:
         self._store = store
+        self._scope = f".{scope}" if scope else ""
         self._observe = observe
         self._attempts: dict[DeliveryId, int] = {}
         self._moved: dict[str, str] = {}
@@ -62,9 +64,9 @@ class State:
     def fetch(self) -> Left | None:
         """Read what earlier processes left: blocks up to some seconds; None when it cannot be read now."""
         try:
-            attempts = self._store.get(ATTEMPTS_KEY).result(LOAD_SECONDS)
-            moved = self._store.get(MIGRATIONS_KEY).result(LOAD_SECONDS)
-            holds = self._store.get(HOLDS_KEY).result(LOAD_SECONDS)
+            attempts = self._store.get(ATTEMPTS_KEY + self._scope).result(LOAD_SECONDS)
+            moved = self._store.get(MIGRATIONS_KEY + self._scope).result(LOAD_SECONDS)
+            holds = self._store.get(HOLDS_KEY + self._scope).result(LOAD_SECONDS)
         except (BridgeError, FutureTimeoutError) as error:
             self._say("", f"cannot be read: {str(error) or 'no answer'}")
             return None
@@ -127,7 +129,7 @@ class State:
             return []  # what is in memory is not the whole: writing it would lose the rest
         for key in sorted(self._dirty - self._writing.keys()):
             self._dirty.discard(key)
-            self._writing[key] = self._store.put(key, self._document(key))
+            self._writing[key] = self._store.put(key + self._scope, self._document(key))
         return list(self._writing.values())
 
     def _say(self, about: str, reason: str) -> None:

@@ -96,7 +96,8 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
             words = f"saturated: {outstanding} of {limit} messages are out, most for {', '.join(chats)}"
             return logging.WARNING, words, {}
         case events.BacklogOld(seconds, limit):
-            words = f"the oldest message is {seconds / 3600:.1f} h old; the stream deletes at {limit / 3600:.1f} h"
+            hours, most = seconds / 3600, limit / 3600
+            words = f"the oldest message is {hours:.1f} h old; the stream deletes at {most:.1f} h"
             return logging.WARNING, words, {}
         case events.RemovedUnseen(first, last):
             words = (

@@ -94,6 +94,10 @@ _CONSUMER_FIELDS = (
     "filter_subjects",
     "backoff",
     "inactive_threshold",
+    "headers_only",
+    "max_batch",
+    "max_expires",
+    "max_bytes",
 )
 
 
@@ -104,6 +108,17 @@ def consumer_differences(expected: Mapping[str, Any], found: Mapping[str, Any]) 
         for name in _CONSUMER_FIELDS
         if (found.get(name) or None) != (expected.get(name) or None)
     )
+
+
+def consumer_unfit(found: Mapping[str, Any]) -> str:
+    """What makes a consumer one that would lose messages or deliver none, in words; "" when it is fit."""
+    if found.get("ack_policy") != "explicit":
+        return f"has ack policy {found.get('ack_policy')} instead of explicit"
+    if found.get("deliver_subject"):
+        return "is a push consumer"
+    if found.get("headers_only"):
+        return "delivers headers only"
+    return ""
 
 
 def consumer_update(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Config:

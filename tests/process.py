@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 60.0
 
 
 class Process:
-    """``python -m telegram_connector ...``, or a script, with the given variables and nothing else of ours."""
+    """``python -m telegram_connector ...``, or a script, with the given variables of ours alone."""
 
     def __init__(self, *arguments: str, env: Mapping[str, str], script: Path | None = None) -> None:
         self._changed = threading.Condition()

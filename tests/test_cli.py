@@ -167,9 +167,12 @@ def test_provision_is_idempotent_grows_and_never_shrinks() -> None:
         env = {"NATS_URL": server.url, "NATS_TELEGRAM_NKEY_SEED": server.admin_seed}
         assert invoke("provision", **env) == (
             0,
-            "TELEGRAM_OUTBOUND: created\nKV_telegram_state: created\n",
+            "TELEGRAM_OUTBOUND: created\nTELEGRAM_DEAD: created\nKV_telegram_state: created\n",
         )
-        assert invoke("provision", **env)[1] == "TELEGRAM_OUTBOUND: exists\nKV_telegram_state: exists\n"
+        assert (
+            invoke("provision", **env)[1]
+            == "TELEGRAM_OUTBOUND: exists\nTELEGRAM_DEAD: exists\nKV_telegram_state: exists\n"
+        )
         with server.client() as client:
             config = client.api("STREAM.INFO.TELEGRAM_OUTBOUND")["config"]
             config |= {"max_age": 3600 * 10**9, "subjects": ["telegram.outbound", "other.subject"]}

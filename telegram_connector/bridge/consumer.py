@@ -89,6 +89,10 @@ async def bind(link: Link, settings: NatsSettings, floor: Floor | None, observe:
     else:
         info = await _update(link, settings, expected, info, observe)
     config = info["config"]
+    if unfit := topology.consumer_unfit(config):
+        raise BindError(
+            f"consumer {settings.durable} {unfit}; delete it, or name another", "TG_DURABLE_NAME", True
+        )
     max_deliver = config.get("max_deliver", -1)
     observe(
         Bound(

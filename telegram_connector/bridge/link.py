@@ -14,7 +14,7 @@ import json
 import os
 import socket
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -71,6 +71,7 @@ class Link:
         self._inbox = ""
         self._tokens = itertools.count(1)
         self._asked: dict[str, tuple[str, asyncio.Future[Msg]]] = {}
+        self._deniable: dict[str, Callable[[str], None]] = {}
 
     @classmethod
     async def open(cls, settings: NatsSettings, *, name: str) -> Link:
@@ -95,7 +96,8 @@ class Link:
             )
             link._inbox = link.new_inbox()
             await link.subscribe(f"{link._inbox}.*", link._on_answer)
-        except (OSError, nats.errors.Error, asyncio.TimeoutError, ValueError) as error:
+        except Exception as error:  # noqa: BLE001 - nats-py trips over an INFO that is no object, and nkeys
+            # and nacl have errors of their own; nothing that a server says may end the relay
             link._errors.append(error)
             await link.close()
             raise _explain(link._errors, settings) from None
@@ -198,6 +200,8 @@ class Link:
         finally:
             expiry.cancel()
             self._asked.pop(token, None)
+            if answer.done() and not answer.cancelled():
+                answer.exception()  # seen, also when publishing failed first: else asyncio logs it
 
     async def _on_answer(self, msg: Msg) -> None:
         asked = self._asked.get(msg.subject.rsplit(".", 1)[-1])
@@ -218,6 +222,9 @@ class Link:
         # The server lower-cases the subject in its words. A refused subscription is the way back of all
         # answers, so it concerns every request.
         lowered = words.lower()
+        for subject, denied in self._deniable.items():
+            if f'"{subject.lower()}"' in lowered:
+                denied(words)
         for subject, answer in list(self._asked.values()):
             if not answer.done() and (f'"{subject.lower()}"' in lowered or "to subscription" in lowered):
                 answer.set_exception(PermissionDenied(words))
@@ -262,6 +269,10 @@ class Link:
             return await self._client.subscribe(subject, cb=callback)
         except nats.errors.Error as error:
             raise Disconnected(describe(error)) from None
+
+    def on_denied(self, subject: str, denied: Callable[[str], None]) -> None:
+        """Have `denied` called with the server's words when publishing to `subject` is refused."""
+        self._deniable[subject] = denied
 
     def new_inbox(self) -> str:
         return str(self._client.new_inbox())

@@ -6,13 +6,35 @@ import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, TypeVar
 
 from telegram_connector.errors import Disconnected
 
 T = TypeVar("T")
+END_TURNS = 10
+
+
+class _DaemonThreads(ThreadPoolExecutor):
+    """Runs each call in a daemon thread of its own.
+
+    asyncio looks up host names in its executor, whose threads Python joins at exit: a resolver that is silent
+    would hold up a stopped process for half a minute.
+    """
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+
+        def run() -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(fn(*args, **kwargs))
+                except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
+                    future.set_exception(error)
+
+        threading.Thread(target=run, name="nats-lookup", daemon=True).start()
+        return future
 
 
 class LoopThread:
@@ -22,19 +44,29 @@ class LoopThread:
         self._name = name
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._lock = threading.Lock()
+        self._ended = False  # what is submitted from now on would never run
 
     def start(self) -> None:
         """Start the thread; returns once the loop runs."""
         ready = threading.Event()
         loop = asyncio.new_event_loop()
+        loop.set_default_executor(_DaemonThreads())
 
         def run() -> None:
             asyncio.set_event_loop(loop)
             loop.call_soon(ready.set)
             loop.run_forever()
-            for task in asyncio.all_tasks(loop):
-                task.cancel()
-            loop.run_until_complete(asyncio.sleep(0))
+            with self._lock:
+                self._ended = True
+            # What was submitted a moment ago becomes a task only now; nats-py's need several turns to end.
+            for _ in range(END_TURNS):
+                loop.run_until_complete(asyncio.sleep(0))
+                tasks = asyncio.all_tasks(loop)
+                if not tasks:
+                    break
+                for task in tasks:
+                    task.cancel()
             loop.run_until_complete(loop.shutdown_asyncgens())
             loop.close()
 
@@ -45,13 +77,13 @@ class LoopThread:
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
         """Run a coroutine on the loop; a stopped loop fails the future with `Disconnected`."""
-        loop = self._loop
-        if loop is None or loop.is_closed():
-            coroutine.close()
-            failed: Future[T] = Future()
-            failed.set_exception(Disconnected("the NATS thread does not run"))
-            return failed
-        return asyncio.run_coroutine_threadsafe(coroutine, loop)
+        with self._lock:
+            if self._loop is not None and not self._ended:
+                return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        coroutine.close()
+        failed: Future[T] = Future()
+        failed.set_exception(Disconnected("the NATS thread does not run"))
+        return failed
 
     def call(self, function: Callable[..., object], *args: Any) -> None:
         """Call a function on the loop soon; ignored when the loop has ended."""

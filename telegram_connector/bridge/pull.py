@@ -21,6 +21,8 @@ from telegram_connector.topology import NS
 EXPIRES_SECONDS = 30.0
 HEARTBEAT_SECONDS = 5.0
 UNSERVED_PAUSE_SECONDS = 0.25  # a leader election takes some seconds
+REFUSED_PAUSE_SECONDS = 5.0
+PASSING = ("leadership change", "server shutdown", "maxwaiting")  # what a 409 may say that ends by itself
 
 
 class ConsumerGoneError(BridgeError):
@@ -32,6 +34,7 @@ class Pull:
 
     Args:
         suspect: Called when nobody served the request: the consumer may be gone.
+        refused: Called with the server's words when it will not serve us, which only an operator can mend.
     """
 
     def __init__(
@@ -42,10 +45,13 @@ class Pull:
         wanted: Callable[[], int],
         deliver: Callable[[Msg], None],
         suspect: Callable[[], None],
+        refused: Callable[[str], None],
     ) -> None:
         self._link = link
         self._wanted = wanted
         self._suspect = suspect
+        self._refused = refused
+        self._refusal = ""
         self._subject = f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"
         self._deliver = deliver
         self._inbox = link.new_inbox()
@@ -70,6 +76,7 @@ class Pull:
             BridgeError: The link failed.
         """
         self._subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
+        self._link.on_denied(self._subject, self._deny)
         while True:
             # `live` goes down before the figure is read: whoever raises it and still sees `live` up can
             # rely on its being read.
@@ -86,6 +93,9 @@ class Pull:
             if how == "unserved":
                 self._suspect()
                 await asyncio.sleep(UNSERVED_PAUSE_SECONDS)
+            if how == "refused":
+                self._refused(self._refusal)
+                await asyncio.sleep(REFUSED_PAUSE_SECONDS)
 
     async def _one(self, batch: int) -> str:
         self._number += 1
@@ -108,20 +118,32 @@ class Pull:
 
     async def _on_message(self, msg: Msg) -> None:
         self._listen()
-        status = (msg.headers or {}).get("Status") if not msg.data else None
-        if status is None:
+        if not msg.subject.startswith(f"{self._inbox}."):
+            # A delivery keeps the subject it was published to. Its headers are the publisher's, so a
+            # ``Status`` among them means nothing.
             self._missing -= 1
-            self._deliver(msg)
-            if self._missing <= 0:
-                self._finish("full")
-        elif status != "100" and msg.subject == f"{self._inbox}.{self._number}":
-            description = (msg.headers or {}).get("Description", "").lower()
-            if "consumer deleted" in description:
+            try:
+                self._deliver(msg)
+            finally:
+                if self._missing <= 0:
+                    self._finish("full")
+            return
+        headers = msg.headers or {}
+        status = headers.get("Status")
+        if status != "100" and msg.subject == f"{self._inbox}.{self._number}":
+            description = headers.get("Description", "")
+            if "consumer deleted" in description.lower():
                 self._finish("gone")
             elif status in ("404", "408"):
                 self._finish("expired")
-            else:  # 409: leadership change, max waiting, max ack pending; 423; 503: nobody there now
+            elif status in ("400", "409") and not any(words in description.lower() for words in PASSING):
+                self._deny(description)
+            else:  # 409: leadership change, max waiting; 423; 503: nobody there now
                 self._finish("unserved")
+
+    def _deny(self, words: str) -> None:
+        self._refusal = words
+        self._finish("refused")
 
     def _listen(self) -> None:
         """A sign of life: the next is due within two heartbeats."""
@@ -142,8 +164,8 @@ class Pull:
         self._closed = True
         if self._subscription is None:
             return
+        # It is not cancelled when it takes too long: a PONG that comes for a cancelled flush kills nats-py's
+        # read loop (measured), and the settlements of the stop are still to be confirmed.
         draining = asyncio.ensure_future(self._subscription.drain())  # type: ignore[no-untyped-call]
+        draining.add_done_callback(lambda task: task.cancelled() or task.exception())
         await asyncio.wait({draining}, timeout=timeout_seconds)
-        if not draining.done():
-            draining.cancel()
-        await asyncio.gather(draining, return_exceptions=True)

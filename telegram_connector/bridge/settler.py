@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from telegram_connector.bridge.link import Link
+from telegram_connector.bridge.link import Link, PermissionDenied
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import Ack, Command, DeadLetter, Delivery, Nak, Term
 from telegram_connector.errors import ApiError, BridgeError, Disconnected, Unanswered
@@ -20,6 +20,7 @@ CONFIRM_SECONDS = 2.0
 REPEAT_WITHIN_SECONDS = 5.0
 REPEAT_COUNT = 1000
 AGAIN_SECONDS = 0.25
+DENIED_PAUSE_SECONDS = 5.0
 
 
 def wire(command: Command) -> bytes:
@@ -59,6 +60,7 @@ class Settler:
         changed: Called whenever `unconfirmed` went down.
         suspect: Called when nobody takes settlements: the consumer may be gone.
         bury: Stores a dead letter, however long that takes.
+        denied: Called when the server refuses to let a settlement through.
     """
 
     def __init__(
@@ -69,7 +71,10 @@ class Settler:
         changed: Callable[[], None],
         suspect: Callable[[], None],
         bury: Callable[[int, DeadLetter], Awaitable[None]],
+        denied: Callable[[PermissionDenied], None],
     ) -> None:
+        self.generation = 0
+        self._denied = denied
         self._clock = clock
         self._link = link
         self._probe = probe
@@ -104,11 +109,12 @@ class Settler:
         Ack and term are tried over reconnects, a nak only within the lease: a late one would make the server
         hand the message over a second time while its next delivery is out (measured).
         """
-        self.supersede(delivery.id.sequence)
         task = asyncio.current_task()
         assert task is not None
         pending = _Pending(delivery, task)
-        self._pending[delivery.id.sequence] = pending
+        if delivery.generation == self.generation:
+            self.supersede(delivery.id.sequence)
+            self._pending[delivery.id.sequence] = pending
         try:
             return await self._try(pending, command)
         except asyncio.CancelledError:
@@ -127,11 +133,19 @@ class Settler:
             self._uncount(pending)
             await self._bury(delivery.id.sequence, command.dead_letter)
         while True:
+            if delivery.generation != self.generation:
+                return False  # it would settle whatever has that sequence now
             if isinstance(command, Nak) and self._clock() >= delivery.leased_until:
                 return False
             link = await self._link()
+            if delivery.generation != self.generation:
+                return False
             try:
                 await link.request(delivery.reply, wire(command), timeout_seconds=CONFIRM_SECONDS)
+            except PermissionDenied as denied:
+                # It stays counted: without acks, a next process would send all of it again.
+                self._denied(denied)
+                await asyncio.sleep(DENIED_PAUSE_SECONDS)
             except Unanswered:
                 await self._doubt(pending, link)
             except ApiError:
@@ -165,6 +179,7 @@ class Settler:
 
     def discard(self) -> int:
         """The consumer is a new one: all handles are void. Returns how many were pending."""
+        self.generation += 1
         self._confirmed.clear()
         dropped = list(self._pending.values())
         for pending in dropped:
@@ -192,8 +207,11 @@ class Settler:
 
         Returns the new end of the leases, counted from before the request; None when unconfirmed.
         """
-        asked_at = self._clock()
         link = await self._link()
+        asked_at = self._clock()
+        # One that is sent late would extend what somebody else has by now.
+        if any(d.generation != self.generation or d.leased_until <= asked_at for d in deliveries):
+            return None
         try:
             for delivery in deliveries[:-1]:
                 await link.publish(delivery.reply, b"+WPI")

@@ -14,6 +14,7 @@ from telegram_connector.bridge.consumer import BoundConsumer
 from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.loop import LoopThread, result_or
 from telegram_connector.bridge.settler import Settler
+from telegram_connector.bridge.store import NO_MESSAGE_FOUND
 from telegram_connector.bridge.supervisor import Supervisor
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import Ack, Command, DeadLetter, Delivery, DeliveryId, Nak, Reset, Term
@@ -22,6 +23,7 @@ from telegram_connector.events import Observer, ThreadDied
 from telegram_connector.settings import NatsSettings
 
 TICK_SECONDS = 0.5
+CANCEL_AGAIN_SECONDS = 0.1
 
 
 class JetStreamSource:
@@ -75,6 +77,7 @@ class JetStreamSource:
             self._changed,
             self._supervisor.suspect,
             self._supervisor.graveyard.bury,
+            self._supervisor.denied,
         )
         self._tasks = [
             asyncio.ensure_future(self._guard(self._supervisor.run)),
@@ -119,14 +122,20 @@ class JetStreamSource:
         self._settler.discard()
         for task in self._tasks:
             task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        while [task for task in self._tasks if not task.done()]:
+            await asyncio.wait(self._tasks, timeout=CANCEL_AGAIN_SECONDS)
+            for task in self._tasks:
+                task.cancel()  # nats-py may have swallowed the last one
         await self._supervisor.closed()
 
     # MessageSource
 
     def next(self, timeout_seconds: float) -> Delivery | Reset | None:
         try:
-            return self._deliveries.get(timeout=max(0.0, timeout_seconds))
+            entry = self._deliveries.get(timeout=max(0.0, timeout_seconds))
+            while entry is None:  # a wake; what lies behind it must not wait for the next call
+                entry = self._deliveries.get_nowait()
+            return entry
         except queue.Empty:
             return None
 
@@ -184,7 +193,7 @@ class JetStreamSource:
         try:
             await link.api(f"STREAM.MSG.GET.{self._settings.stream}", {"seq": sequence})
         except ApiError as error:
-            return None if error.code == 503 else False
+            return False if error.err_code == NO_MESSAGE_FOUND else None
         except BridgeError:
             return None
         return True
@@ -245,6 +254,7 @@ class JetStreamSource:
                 hand_over,
                 self._tick + bound.ack_wait_seconds,
                 bound.max_deliver is not None and hand_over >= bound.max_deliver,
+                self._settler.generation,
             )
         )
 

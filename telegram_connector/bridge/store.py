@@ -30,6 +30,7 @@ class Bucket:
         self._usable = False
         try:
             await self._now().api(f"STREAM.INFO.KV_{self.name}")
+            await self._read("readable")
         except ApiError as error:
             if error.err_code == STREAM_NOT_FOUND:
                 return f"bucket {self.name} does not exist; make it with: telegram-connector provision"
@@ -45,8 +46,9 @@ class Bucket:
         Raises:
             BridgeError: It cannot be read now.
         """
-        if not self._usable:
-            return None
+        return await self._read(key) if self._usable else None
+
+    async def _read(self, key: str) -> bytes | None:
         subject = f"$KV.{self.name}.{key}"
         try:
             answer = await self._now().api(f"STREAM.MSG.GET.KV_{self.name}", {"last_by_subj": subject})
@@ -54,7 +56,8 @@ class Bucket:
             if error.err_code == NO_MESSAGE_FOUND:
                 return None
             raise
-        return base64.b64decode(answer["message"].get("data", ""))
+        # A key that was deleted has a last message all the same, an empty one.
+        return base64.b64decode(answer["message"].get("data", "")) or None
 
     async def put(self, key: str, value: bytes) -> None:
         """Write, whatever was there.

@@ -29,7 +29,7 @@ from telegram_connector.bridge.consumer import (
 )
 from telegram_connector.bridge.floor import FloorKeeper
 from telegram_connector.bridge.graveyard import Graveyard
-from telegram_connector.bridge.link import ConnectError, Link
+from telegram_connector.bridge.link import ConnectError, Link, PermissionDenied
 from telegram_connector.bridge.pull import ConsumerGoneError, Pull
 from telegram_connector.bridge.store import Bucket
 from telegram_connector.errors import ApiError, BridgeError, Unanswered
@@ -48,6 +48,7 @@ from telegram_connector.topology import STATE_BUCKET
 
 RETRY_FIRST_SECONDS = 0.1
 RETRY_CAP_SECONDS = 5.0
+STEADY_SECONDS = 10.0  # a link that was lost sooner than that is not followed by the next at once
 PROBE_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 2.0
 PROBES_PER_SAVE = 2  # the ack floor is saved every 10 s
@@ -109,8 +110,10 @@ class Supervisor:
 
     async def run(self) -> None:
         """Serve until cancelled."""
+        short_lived = 0
         while True:
             link = await self._connect()
+            connected_at = asyncio.get_running_loop().time()
             self.link = link
             try:
                 await self._open_bucket()
@@ -126,6 +129,12 @@ class Supervisor:
                 self._closers.add(closing)
                 closing.add_done_callback(self._closers.discard)
             self._observe(ConnectionLost(link.lost_reason))
+            # A server that lets us in and throws us out again must not be stormed. The first time costs
+            # nothing: a server that was restarted is back at once.
+            steady = asyncio.get_running_loop().time() - connected_at >= STEADY_SECONDS
+            short_lived = 0 if steady else short_lived + 1
+            if short_lived > 1:
+                await asyncio.sleep(min(RETRY_FIRST_SECONDS * 2.0 ** min(short_lived, 16), RETRY_CAP_SECONDS))
 
     async def wait_for_link(self) -> Link:
         """The live link, as soon as there is one with a bound consumer."""
@@ -250,11 +259,35 @@ class Supervisor:
     def _report(self, state: RetryCallState) -> None:
         """Say why a try failed, when that is news: a repeating failure is said on change."""
         error = state.outcome.exception() if state.outcome else None
-        if not isinstance(error, ConnectError | BindError) or self._said == (error.cause, error.setting):
-            return
-        self._said = (error.cause, error.setting)
-        kind = ConnectFailed if isinstance(error, ConnectError) else BindFailed
-        self._observe(kind(error.cause, error.setting, error.operator_fault))
+        match error:
+            case ConnectError():
+                self._say(ConnectFailed(error.cause, error.setting, error.operator_fault))
+            case BindError():
+                self._say(BindFailed(error.cause, error.setting, error.operator_fault))
+            case PermissionDenied():
+                self.denied(error)
+            case BridgeError():
+                self._say(BindFailed(str(error), "NATS_URL", False))
+
+    def denied(self, error: PermissionDenied) -> None:
+        """A right is missing that the relay cannot do without."""
+        subject = error.subject
+        if subject.startswith("$js.ack."):  # without what changes from message to message
+            subject = ".".join(subject.split(".")[:4]) + ".>"
+        cause = f"NATS permission missing for {subject}"
+        self._say(BindFailed(cause, "the worker's NATS permissions", True))
+
+    def _refused(self, words: str) -> None:
+        if "permissions violation" in words.lower():
+            self.denied(PermissionDenied(words))
+        else:
+            cause = f"consumer {self._settings.durable} does not serve us: {words}"
+            self._say(BindFailed(cause, "TG_DURABLE_NAME", True))
+
+    def _say(self, failed: ConnectFailed | BindFailed) -> None:
+        if self._said != (failed.cause, failed.setting):
+            self._said = (failed.cause, failed.setting)
+            self._observe(failed)
 
     # Serving
 
@@ -273,6 +306,7 @@ class Supervisor:
                     self._wanted,
                     lambda msg, bound=bound: self._deliver(msg, bound),  # type: ignore[misc]
                     self.suspect,
+                    self._refused,
                 )
                 working = [asyncio.ensure_future(self.pull.run()), asyncio.ensure_future(self._watch(link))]
                 try:
@@ -307,11 +341,20 @@ class Supervisor:
                 return
             probes += 1
             if probes % PROBES_PER_SAVE == 0:
+                await self._save_floor()
                 with contextlib.suppress(BridgeError):
-                    await self.floors.save()
                     await self._look_for_removed(link)
                 if not self.graveyard.exists:
                     await self.graveyard.look(link)
+
+    async def _save_floor(self) -> None:
+        try:
+            await self.floors.save()
+        except BridgeError as error:
+            reason = f"the ack floor cannot be written: {error}"
+            if reason != self._bucket_said:
+                self._observe(StateUnavailable(reason))
+            self._bucket_said = reason
 
     async def _check(self, link: Link) -> bool:
         """Probe once and note the ack floor; False when there was no answer.

@@ -43,6 +43,8 @@ def publish(
     if (text is None) == (envelopes is None):
         raise click.UsageError("give either TEXT or --envelopes")
     settings = nats_settings()
+    if {"*", ">"} & set(settings.subject.split(".")):
+        raise click.UsageError("TG_SUBJECT has a wildcard: set it to the one subject to publish to")
     try:
         if envelopes is not None:
             outbound = list(_read(envelopes))

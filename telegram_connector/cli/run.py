@@ -15,6 +15,8 @@ from telegram_connector.cli.settings import misspelt, relay_settings
 from telegram_connector.errors import RelayFailed
 from telegram_connector.relay import Relay
 
+SHORT_ACK_WAIT_SECONDS = 40.0  # connecting, and the longest that the Bot API may take
+
 
 @click.command()
 def run() -> None:
@@ -28,6 +30,12 @@ def run() -> None:
     threading.excepthook = _log_thread_error
     for name in misspelt():
         logging.getLogger("telegram_connector").warning("%s is not a setting of this version", name)
+    if settings.ack_wait_seconds < SHORT_ACK_WAIT_SECONDS:
+        logging.getLogger("telegram_connector").warning(
+            "TG_ACK_WAIT_SECS is below %g: a send that the Bot API is slow to answer is cut off at its lease,"
+            " and may show twice",
+            SHORT_ACK_WAIT_SECONDS,
+        )
     # SimpleQueue.put is documented as reentrant, so a handler may call it whatever it interrupts. Further
     # signals only add to the queue, which nobody reads by then.
     stops: queue.SimpleQueue[str] = queue.SimpleQueue()
@@ -37,8 +45,10 @@ def run() -> None:
         signal.signal(signal_number, lambda number, _frame: stops.put(signal.Signals(number).name))
     if not relay.start():
         return
+    reason = stops.get()
     try:
-        relay.stop(reason=stops.get())
+        relay.stop(reason=reason)
+        relay.wait(0)
     except RelayFailed as error:
         logging.getLogger("telegram_connector").critical("%s", error)
         sys.exit(1)
