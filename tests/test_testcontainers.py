@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import os
+import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -38,16 +39,23 @@ def unavailable(reason: str) -> None:
     pytest.skip(reason)
 
 
+def engine_answers() -> bool:
+    """Looked at without the client, which leaves its sockets to the collector when nobody answers."""
+    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
+    if not host.startswith("unix://"):
+        return True
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(host.removeprefix("unix://")) == 0
+
+
 @pytest.fixture
 def image() -> str:
     """``nats:<version>``, built from scratch with the binary that the other tests run."""
-    docker = pytest.importorskip("docker") if os.environ.get("CI") != "true" else __import__("docker")
-    try:
-        engine = docker.from_env()
-        engine.ping()
-    except Exception as error:
-        unavailable(f"no Docker engine: {type(error).__name__}")
-        raise
+    if not engine_answers():
+        unavailable("no Docker engine")
+    import docker
+
+    engine = docker.from_env()
     version = subprocess.run([binary(), "--version"], capture_output=True, text=True, check=True).stdout
     tag = f"nats:{version.split('v')[-1].strip()}"
     recipe = b'FROM scratch\nCOPY nats-server /nats-server\nENTRYPOINT ["/nats-server"]\n'
