@@ -57,6 +57,30 @@ class Reset:
 
 
 @dataclass(frozen=True)
+class Taken:
+    """This connector has become active, or has just been bound: what somebody else had out is awaited.
+
+    Attributes:
+        entries: (sequence, payload) of what may be out; some of it may be settled.
+        last: The last sequence that was handed over to others.
+        out: How many messages are out with others.
+        within_seconds: How long they may take to come back.
+        everything: Too much to look up: all chats wait.
+    """
+
+    entries: tuple[tuple[int, bytes], ...]
+    last: int
+    out: int
+    within_seconds: float
+    everything: bool = False
+
+
+@dataclass(frozen=True)
+class StandDown:
+    """Another connector is active now: what has not been started is given back, and nothing more is sent."""
+
+
+@dataclass(frozen=True)
 class Ack:
     """Delivered: never hand it over again."""
 
@@ -90,6 +114,7 @@ class Term:
 
 
 Command: TypeAlias = Ack | Nak | Term
+Entry: TypeAlias = Delivery | Reset | Taken | StandDown
 
 
 class MessageSource(Protocol):
@@ -99,8 +124,8 @@ class MessageSource(Protocol):
     a redelivery or became pointless (lease over, consumer gone).
     """
 
-    def next(self, timeout_seconds: float) -> Delivery | Reset | None:
-        """The next delivery; None after `timeout_seconds`, or at once after `wake`."""
+    def next(self, timeout_seconds: float) -> Entry | None:
+        """The next delivery, or what precedes it; None after `timeout_seconds`, or at once after `wake`."""
 
     def ack(self, delivery: Delivery) -> Future[bool]:
         """Settle as delivered; retried over reconnects until confirmed."""
@@ -130,7 +155,7 @@ class MessageSource(Protocol):
         """How many more deliveries are wanted now; replaces the last figure."""
 
     def may_send(self, workers: int) -> bool:
-        """Whether a send may start: connected, and at most `workers` settlements unconfirmed."""
+        """Whether a send may start: connected, active, and at most `workers` settlements unconfirmed."""
 
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called, from any thread, whenever `may_send` may have become true."""

@@ -123,6 +123,27 @@ class ConsumerGone:
 
 
 @dataclass(frozen=True)
+class BecameActive:
+    """This connector is the one that sends; `awaited` messages of a predecessor are waited for first."""
+
+    awaited: int
+
+
+@dataclass(frozen=True)
+class BecameStandby:
+    """Another connector is the one that sends; `given_back` deliveries were nak'd for it."""
+
+    given_back: int
+
+
+@dataclass(frozen=True)
+class StandbyUnsupported:
+    """The server knows no pinned clients: all connectors of a durable share it."""
+
+    version: str
+
+
+@dataclass(frozen=True)
 class StateUnavailable:
     """Attempts and the ack floor are kept in memory only, or one of them could not be written."""
 
@@ -307,6 +328,9 @@ Event: TypeAlias = (
     | ConsumerDiffers
     | ConsumerUpdated
     | ConsumerGone
+    | BecameActive
+    | BecameStandby
+    | StandbyUnsupported
     | StateUnavailable
     | Received
     | MsgIdDiffers

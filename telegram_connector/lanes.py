@@ -108,6 +108,7 @@ class Lanes:
         self._ready: list[tuple[int, str]] = []
         self._timed: list[tuple[float, str]] = []
         self._released: list[str] = []
+        self._all_wait_until = float("-inf")
         self._flying: set[str] = set()  # chats with a send in flight
         self._in_flight = 0
         self._waiting = 0
@@ -143,7 +144,7 @@ class Lanes:
             lease_needed: Seconds of lease that must be left; a head with less waits for its extension.
         """
         self._advance(now)
-        if now < self.gate.held_until or (self.gate.trying and self._flying):
+        if now < max(self.gate.held_until, self._all_wait_until) or (self.gate.trying and self._flying):
             return None
         while self._ready:
             sequence, chat = heapq.heappop(self._ready)
@@ -322,6 +323,20 @@ class Lanes:
 
     # What is awaited
 
+    def await_other(self, sequence: int, chat: str, until: float) -> bool:
+        """Let the chat wait for a message that somebody else has out; False when it is here already."""
+        chat = self.resolve(chat)
+        lane = self._lanes.setdefault(chat, _Lane())
+        if sequence in lane.waiting or any(i.sequence == sequence for i in lane.in_flight):
+            return False
+        self._await(chat, lane, sequence, until)
+        self._touch(chat, lane)
+        return True
+
+    def wait_all(self, until: float) -> None:
+        """Send nothing to anybody before `until` (monotonic seconds), or until this is called again."""
+        self._all_wait_until = until
+
     def overdue(self, now: float) -> list[tuple[int, str]]:
         """Awaited messages that block their lane and should have come by now: (sequence, chat).
 
@@ -430,8 +445,8 @@ class Lanes:
     def next_due(self, now: float) -> float | None:
         """When something may become ready by time alone (monotonic seconds); None for nothing in sight."""
         self._advance(now)
-        if now < self.gate.held_until:
-            return self.gate.held_until
+        if now < (until := max(self.gate.held_until, self._all_wait_until)):
+            return until
         return self._timed[0][0] if self._timed else None
 
     def fullest(self, count: int) -> tuple[str, ...]:

@@ -61,6 +61,7 @@ class NatsSettings:
         subject: What the consumer filters on, and where to publish to.
         ack_wait_seconds: How long a delivery is ours before JetStream hands it out again.
         max_pending: How many deliveries may be unsettled at a time.
+        takeover_seconds: After how long a silence of the active connector another one takes over.
         dead_stream: Name of the stream of dead letters.
         dead_subject: Where dead letters are published.
         alert_subject: Where events for operators are published.
@@ -91,6 +92,9 @@ class NatsSettings:
     )
     max_pending: int = _setting(
         "TG_MAX_PENDING", default=10_000, check=checks.whole(1), read=checks.read_whole
+    )
+    takeover_seconds: float = _setting(
+        "TG_STANDBY_TAKEOVER_SECS", default=15.0, check=checks.seconds(1), read=checks.read_number
     )
     dead_stream: str = _setting("TG_DEAD_STREAM", default="TELEGRAM_DEAD", check=checks.jetstream_name)
     dead_subject: str = _setting("TG_DEAD_SUBJECT", default="telegram.dead", check=checks.plain_subject)

@@ -117,6 +117,14 @@ class State:
         self._holds[chat] = max(until, self._holds.get(chat, until))
         self._dirty.add(HOLDS_KEY)
 
+    def leave(self) -> None:
+        """Somebody else keeps the state from now on: what is here is written, and read again when needed."""
+        self.flush()
+        self._attempts = {}
+        self._holds = {}
+        self._dirty.clear()
+        self.loaded = False
+
     def flush(self) -> list[Future[None]]:
         """Start writing what has changed; a document that is being written waits for the next call."""
         for key in list(self._writing):

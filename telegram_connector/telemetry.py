@@ -60,6 +60,15 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
             return _differs(event)
         case events.ConsumerGone(reason):
             return logging.WARNING, f"the consumer is gone ({reason}); binding anew", {}
+        case events.BecameActive(awaited):
+            words = f"active: this connector sends; {awaited} messages of a predecessor are awaited"
+            return logging.INFO, words, {"awaited": awaited}
+        case events.BecameStandby(given_back):
+            words = f"standby: another connector sends; {given_back} deliveries given back"
+            return logging.INFO, words, {"given_back": given_back}
+        case events.StandbyUnsupported(version):
+            words = f"nats-server {version} has no pinned clients (2.11): connectors share the consumer"
+            return logging.INFO, words, {}
         case events.StateUnavailable(reason):
             words = f"attempts and ack floor are kept in memory only: {reason}"
             return logging.WARNING, words, {"error_msg": reason}

@@ -66,11 +66,20 @@ def provisioned(settings: NatsSettings, replicas: int = 1) -> tuple[Config, ...]
     return (outbound_stream(settings, replicas), dead_stream(settings, replicas), state_bucket(replicas))
 
 
-def consumer(settings: NatsSettings) -> Config:
-    """The durable pull consumer. Unlimited ``max_deliver``: a server stops redelivering without a word.
+GROUP = "active"
 
-    No ``backoff`` (it distorts nak delays) and no ``inactive_threshold`` (it deletes durables too).
+
+def consumer(settings: NatsSettings, standby: bool = True) -> Config:
+    """The durable pull consumer; with `standby`, one connector at a time is pinned to it.
+
+    Unlimited ``max_deliver``: a server stops redelivering without a word. No ``backoff`` (it distorts nak
+    delays) and no ``inactive_threshold`` (it deletes durables too).
     """
+    pinned = {
+        "priority_groups": [GROUP],
+        "priority_policy": "pinned_client",
+        "priority_timeout": int(settings.takeover_seconds * NS),
+    }
     return {
         "name": settings.durable,
         "durable_name": settings.durable,
@@ -82,6 +91,7 @@ def consumer(settings: NatsSettings) -> Config:
         "max_deliver": -1,
         "max_ack_pending": settings.max_pending,
         "filter_subject": settings.subject,
+        **(pinned if standby else {}),
     }
 
 
@@ -98,6 +108,9 @@ _CONSUMER_FIELDS = (
     "max_batch",
     "max_expires",
     "max_bytes",
+    "priority_groups",
+    "priority_policy",
+    "priority_timeout",
 )
 
 
@@ -118,6 +131,8 @@ def consumer_unfit(found: Mapping[str, Any]) -> str:
         return "is a push consumer"
     if found.get("headers_only"):
         return "delivers headers only"
+    if found.get("priority_policy", "none") not in ("none", "", "pinned_client"):
+        return f"has the priority policy {found['priority_policy']}"
     return ""
 
 
@@ -162,6 +177,6 @@ def stream_update(expected: Mapping[str, Any], found: Mapping[str, Any]) -> Conf
 def _shown(name: str, value: Any) -> str:
     if value in (None, [], ""):
         return "unset"
-    if name in ("ack_wait", "inactive_threshold", "max_age", "duplicate_window"):
+    if name in ("priority_timeout", "ack_wait", "inactive_threshold", "max_age", "duplicate_window"):
         return f"{value / NS:.12g} s"
     return str(value)

@@ -6,10 +6,12 @@ Called under the worker's lock, twice a second. Nothing here waits: answers are 
 from __future__ import annotations
 
 from concurrent.futures import Future
+from dataclasses import dataclass
 
-from telegram_connector.delivery import MessageSource
+from telegram_connector.delivery import MessageSource, Taken
 from telegram_connector.events import (
     BacklogOld,
+    BecameActive,
     ChatReleased,
     LeaseLapsed,
     NotComingBack,
@@ -27,6 +29,20 @@ OLD = 0.8  # of the stream's max_age
 EXPIRY_EVERY_SECONDS = 5.0
 
 
+@dataclass
+class _Others:
+    """Messages that others had out when this connector became active."""
+
+    awaited: dict[int, str]
+    looked_up: set[int] | None  # None where it was too much
+    last: int
+    out: int
+    until: float
+
+    def has(self, sequence: int) -> bool:
+        return sequence <= self.last if self.looked_up is None else sequence in self.looked_up
+
+
 class Upkeep:
     """Keeps what waits in the lanes ours, and lets go of what is not or must not wait any longer."""
 
@@ -40,6 +56,7 @@ class Upkeep:
         self._next_expiry = float("-inf")
         self._saturated = False
         self._old = False
+        self._others: _Others | None = None
 
     def tick(self, now: float, lease_now: float, wall: float, *, pulling: bool) -> None:
         """Do what is due.
@@ -53,6 +70,10 @@ class Upkeep:
         lapsed = self._lanes.lapse(now, lease_now)
         if lapsed:
             self._observe(LeaseLapsed(len(lapsed), lapsed[0]))
+        if self._others is not None and (
+            now >= self._others.until or self._source.ack_floor() >= self._others.last
+        ):
+            self._await_no_others()
         self._keep_leases(lease_now)
         self._look_up_awaited(now, pulling)
         if now >= self._next_expiry:
@@ -63,6 +84,39 @@ class Upkeep:
         self._report_saturation()
         self.say_released()
         self._settling.tidy()
+
+    # What others have out
+
+    def take_over(self, taken: Taken, chats: dict[int, str], now: float) -> None:
+        """Let the chats wait for what a predecessor had out: until it is back, or its leases are over.
+
+        Args:
+            chats: The chats of `taken.entries`, by sequence; those that cannot be read are left out.
+        """
+        until = now + taken.within_seconds
+        awaited = {s: c for s, c in chats.items() if self._lanes.await_other(s, c, until)}
+        if taken.everything:
+            self._lanes.wait_all(until)
+        looked_up = None if taken.everything else set(chats)
+        self._others = _Others(awaited, looked_up, taken.last, taken.out, until) if taken.out else None
+        self._observe(BecameActive(taken.out))
+
+    def came_back(self, sequence: int) -> None:
+        """A message was handed over to us; it may be one that somebody else had."""
+        others = self._others
+        if others is not None and others.has(sequence):
+            others.awaited.pop(sequence, None)
+            others.out -= 1
+            if others.out <= 0:
+                self._await_no_others()
+
+    def _await_no_others(self) -> None:
+        """As many as were out are back, or their leases are over: the rest was settled long ago."""
+        if self._others is not None:
+            for sequence, chat in self._others.awaited.items():
+                self._lanes.gone(sequence, chat)
+            self._lanes.wait_all(float("-inf"))
+            self._others = None
 
     def say_released(self) -> None:
         """Report the holds that have ended."""

@@ -17,13 +17,14 @@ from typing import TypeVar
 from telegram_connector.alerts import Alerts
 from telegram_connector.attempt import Attempt, BotApi, Surroundings, attempt
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import Delivery, MessageSource, Reset
+from telegram_connector.delivery import Delivery, Entry, MessageSource, Reset, StandDown, Taken
 from telegram_connector.disposition import Disposition, Sent, Terminal, Transient
 from telegram_connector.envelope import TelegramOutbound, decode, expiry, msg_id_mismatch
 from telegram_connector.errors import EnvelopeError
 from telegram_connector.events import (
     AlertFailed,
     AttemptCrashed,
+    BecameStandby,
     ChatHeld,
     MsgIdDiffers,
     Observer,
@@ -204,6 +205,10 @@ class Worker:
                 delivered = self._source.next(0.0)
                 if delivered is not None:
                     batch.append(delivered)
+            if any(isinstance(entry, Taken) for entry in batch) and self._state.loaded:
+                with self._changed:
+                    self._state.leave()  # a predecessor has kept it meanwhile
+                    self._fetch_again = float("-inf")
             left = self._fetch_state() if batch or self._source.may_send(len(self._apis)) else None
             with self._changed:
                 if left is not None:
@@ -231,11 +236,35 @@ class Worker:
             if until > wall and self._lanes.hold(chat, now + until - wall):
                 self._observe(ChatHeld(chat, until - wall, "held since before this process"))
 
-    def _take_in(self, entry: Delivery | Reset) -> None:
-        if isinstance(entry, Reset):
-            self._lanes.reset()
-            return
-        content = _read_content(entry)
+    def _take_in(self, entry: Entry) -> None:
+        match entry:
+            case Reset():
+                self._lanes.reset()
+            case Taken():
+                chats = {sequence: self._chat(payload) for sequence, payload in entry.entries}
+                self._upkeep.take_over(entry, chats, self._clock())
+            case StandDown():
+                self._stand_down()
+            case Delivery():
+                self._upkeep.came_back(entry.id.sequence)
+                self._take_in_delivery(entry)
+
+    def _chat(self, payload: bytes) -> str:
+        content = _read_content(payload)
+        if isinstance(content, EnvelopeError):
+            return UNREADABLE_LANE
+        return content.chat or self._rules.default_chat
+
+    def _stand_down(self) -> None:
+        """Another connector sends from now on: give back all that has not been started."""
+        free, behind = self._lanes.drain()
+        self._settling.give_back(sorted((*free, *behind), key=lambda i: i.sequence), self._clock())
+        self._lanes.reset()
+        self._state.leave()
+        self._observe(BecameStandby(len(free) + len(behind)))
+
+    def _take_in_delivery(self, entry: Delivery) -> None:
+        content = _read_content(entry.payload)
         chat = (
             UNREADABLE_LANE
             if isinstance(content, EnvelopeError)
@@ -389,8 +418,8 @@ class Worker:
             self._changed.notify_all()
 
 
-def _read_content(delivery: Delivery) -> TelegramOutbound | EnvelopeError:
+def _read_content(payload: bytes) -> TelegramOutbound | EnvelopeError:
     try:
-        return decode(delivery.payload)
+        return decode(payload)
     except EnvelopeError as error:
         return error

@@ -68,7 +68,8 @@ class Setup:
             return client.api(subject, body)
 
     def make_consumer(self, **changes: Any) -> None:
-        config = {**topology.consumer(self.server.settings()), **changes}
+        standby = "deliver_subject" not in changes  # which a server refuses together
+        config = {**topology.consumer(self.server.settings(), standby), **changes}
         body = {"stream_name": "TELEGRAM_OUTBOUND", "config": config, "action": "create"}
         self.api("CONSUMER.CREATE.TELEGRAM_OUTBOUND.tg_outbound", body)
 

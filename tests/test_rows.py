@@ -36,6 +36,7 @@ DOORS = {
     "flask": {"sandbox"},
     "werkzeug": {"sandbox"},
     "click": {"cli"},
+    "rich": {"demo", "cli"},
     "pythonjsonlogger": {"cli"},
     "signal": {"cli"},
     "pytest": {"pytest_plugin"},

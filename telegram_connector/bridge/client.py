@@ -78,6 +78,11 @@ class NatsClient:
         return self._open().server
 
     @property
+    def pins(self) -> bool:
+        """Whether the server knows pinned clients."""
+        return self._open().pins
+
+    @property
     def version(self) -> str:
         """The server's version."""
         return self._open().version

@@ -44,6 +44,8 @@ class BoundConsumer:
         max_deliver: The server's figure, None for unlimited.
         max_age_seconds: Of the stream, None for unlimited.
         first_sequence: The oldest message that the stream holds.
+        group: The priority group to pull with; "" where there is none.
+        outstanding: How many messages were out with anybody.
         delivered: The last sequence that was handed over, to anybody.
         from_start: Whether the consumer was made just now, from the start of the stream.
     """
@@ -55,6 +57,8 @@ class BoundConsumer:
     max_age_seconds: float | None
     first_sequence: int
     delivered: int
+    outstanding: int
+    group: str
     from_start: bool
     info: dict[str, Any]
 
@@ -70,7 +74,7 @@ async def bind(link: Link, settings: NatsSettings, floor: Floor | None, observe:
         BridgeError: The link failed; try again on a new one.
     """
     stream = await _stream_info(link, settings)
-    expected = topology.consumer(settings)
+    expected = topology.consumer(settings, link.pins)
     where = f"{settings.stream}.{settings.durable}"
     created = False
     start: int | None = None
@@ -112,6 +116,8 @@ async def bind(link: Link, settings: NatsSettings, floor: Floor | None, observe:
         (stream["config"].get("max_age") or 0) / topology.NS or None,
         int(stream["state"]["first_seq"]),
         int(info.get("delivered", {}).get("stream_seq", 0)),
+        int(info.get("num_ack_pending", 0)),
+        (config.get("priority_groups") or [""])[0],
         created and start is None,
         info,
     )

@@ -172,6 +172,12 @@ class Link:
         version = self._client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"
 
+    @property
+    def pins(self) -> bool:
+        """Whether the server knows pinned clients of priority groups: since 2.11."""
+        version = self._client.connected_server_version
+        return (version.major, version.minor) >= (2, 11)
+
     async def request(
         self,
         subject: str,

@@ -15,6 +15,7 @@ from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
 
 from telegram_connector.bridge.link import Link
+from telegram_connector.bridge.pin import Pin
 from telegram_connector.errors import BridgeError
 from telegram_connector.topology import NS
 
@@ -22,7 +23,12 @@ EXPIRES_SECONDS = 30.0
 HEARTBEAT_SECONDS = 5.0
 UNSERVED_PAUSE_SECONDS = 0.25  # a leader election takes some seconds
 REFUSED_PAUSE_SECONDS = 5.0
-PASSING = ("leadership change", "server shutdown", "maxwaiting")  # what a 409 may say that ends by itself
+PASSING = (
+    "leadership change",
+    "server shutdown",
+    "maxwaiting",
+    "exceeds maxbytes",
+)  # what a 409 may say that ends by itself
 
 
 class ConsumerGoneError(BridgeError):
@@ -35,19 +41,23 @@ class Pull:
     Args:
         suspect: Called when nobody served the request: the consumer may be gone.
         refused: Called with the server's words when it will not serve us, which only an operator can mend.
+        deliver: Called with each message and when its request was sent (seconds of the leases' clock).
     """
 
     def __init__(
         self,
         link: Link,
+        pin: Pin,
         stream: str,
         durable: str,
         wanted: Callable[[], int],
-        deliver: Callable[[Msg], None],
+        deliver: Callable[[Msg, float], None],
         suspect: Callable[[], None],
         refused: Callable[[str], None],
     ) -> None:
         self._link = link
+        self._pin = pin
+        self._asked_at = 0.0
         self._wanted = wanted
         self._suspect = suspect
         self._refused = refused
@@ -61,6 +71,9 @@ class Pull:
         self._missing = 0
         self._over: asyncio.Future[str] | None = None
         self._silence: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._renewable = False
+        self._heartbeat = HEARTBEAT_SECONDS
         self._closed = False
         self.live = False
 
@@ -84,7 +97,10 @@ class Pull:
             self._poke.clear()
             wanted = self._wanted()
             if wanted <= 0 or self._closed:
-                await self._poke.wait()
+                try:
+                    await asyncio.wait_for(self._poke.wait(), self._pin.renew_seconds)
+                except asyncio.TimeoutError:
+                    await self._one(1, max_bytes=1)  # takes nothing, and renews the pin
                 continue
             self.live = True
             how = await self._one(wanted)
@@ -97,24 +113,37 @@ class Pull:
                 self._refused(self._refusal)
                 await asyncio.sleep(REFUSED_PAUSE_SECONDS)
 
-    async def _one(self, batch: int) -> str:
+    async def _one(self, batch: int, max_bytes: int = 0) -> str:
         self._number += 1
         self._missing = batch
         self._over = asyncio.get_running_loop().create_future()
+        fields, self._asked_at = self._pin.ask()
+        # While pinned, the next request must follow well within the pin's time; its heartbeats confirm it.
+        renew = self._pin.renew_seconds
+        expires = EXPIRES_SECONDS if renew is None else min(EXPIRES_SECONDS, renew)
+        self._heartbeat = min(HEARTBEAT_SECONDS, expires / 2.5)
         self._listen()
         request = {
             "batch": batch,
-            "expires": int(EXPIRES_SECONDS * NS),
-            "idle_heartbeat": int(HEARTBEAT_SECONDS * NS),
+            "expires": int(expires * NS),
+            "idle_heartbeat": int(self._heartbeat * NS),
+            **fields,
         }
+        if max_bytes:
+            request["max_bytes"] = max_bytes
         try:
             await self._link.publish(
                 self._subject, json.dumps(request).encode(), reply=f"{self._inbox}.{self._number}"
             )
+            if "id" not in fields:
+                self._renewable = True
             return await self._over
         finally:
-            if self._silence:
-                self._silence.cancel()
+            self._renewable = False
+            for timer in (self._silence, self._renewal):
+                if timer:
+                    timer.cancel()
+            self._renewal = None
 
     async def _on_message(self, msg: Msg) -> None:
         self._listen()
@@ -123,23 +152,36 @@ class Pull:
             # ``Status`` among them means nothing.
             self._missing -= 1
             try:
-                self._deliver(msg)
+                self._deliver(msg, self._asked_at)
             finally:
+                self._renew_soon()
                 if self._missing <= 0:
                     self._finish("full")
             return
         headers = msg.headers or {}
         status = headers.get("Status")
+        if msg.subject == f"{self._inbox}.{self._number}" and status in ("100", "404", "408", "409"):
+            self._pin.confirm(self._asked_at)
         if status != "100" and msg.subject == f"{self._inbox}.{self._number}":
             description = headers.get("Description", "")
             if "consumer deleted" in description.lower():
                 self._finish("gone")
             elif status in ("404", "408"):
                 self._finish("expired")
+            elif status == "423":
+                self._pin.drop()
+                self._finish("unpinned")
             elif status in ("400", "409") and not any(words in description.lower() for words in PASSING):
                 self._deny(description)
-            else:  # 409: leadership change, max waiting; 423; 503: nobody there now
+            else:  # 409: leadership change, max waiting; 503: nobody there now
                 self._finish("unserved")
+
+    def _renew_soon(self) -> None:
+        """A request from before we were pinned carries no id, so that it must give way to one that does."""
+        renew = self._pin.renew_seconds
+        if self._renewable and renew is not None:
+            self._renewable = False
+            self._renewal = asyncio.get_running_loop().call_later(renew, self._finish, "renewal")
 
     def _deny(self, words: str) -> None:
         self._refusal = words
@@ -150,7 +192,7 @@ class Pull:
         if self._silence:
             self._silence.cancel()
         loop = asyncio.get_running_loop()
-        self._silence = loop.call_later(2 * HEARTBEAT_SECONDS, self._finish, "silent")
+        self._silence = loop.call_later(2 * self._heartbeat, self._finish, "silent")
 
     def _finish(self, how: str) -> None:
         if self._over is not None and not self._over.done():

@@ -17,7 +17,17 @@ from telegram_connector.bridge.settler import Settler
 from telegram_connector.bridge.store import NO_MESSAGE_FOUND
 from telegram_connector.bridge.supervisor import Supervisor
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import Ack, Command, DeadLetter, Delivery, DeliveryId, Nak, Reset, Term
+from telegram_connector.delivery import (
+    Ack,
+    Command,
+    DeadLetter,
+    Delivery,
+    DeliveryId,
+    Entry,
+    Nak,
+    Reset,
+    Term,
+)
 from telegram_connector.errors import ApiError, BridgeError
 from telegram_connector.events import Observer, ThreadDied
 from telegram_connector.settings import NatsSettings
@@ -45,7 +55,7 @@ class JetStreamSource:
         self._on_death = on_death
         self.clock = clock or LeaseClock()
         self._loop = LoopThread("nats")
-        self._deliveries: queue.SimpleQueue[Delivery | Reset | None] = queue.SimpleQueue()
+        self._deliveries: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._listener: Callable[[], None] = lambda: None
         self._wanted = 0
         self._tick = self.clock()
@@ -65,7 +75,9 @@ class JetStreamSource:
             self._settings,
             self._observe,
             wanted=lambda: self._wanted,
-            deliver=self._deliver,
+            clock=self.clock,
+            receive=self._receive,
+            put=self._deliveries.put,
             renewed=self._renewed,
             resumed=self._resumed,
             changed=self._changed,
@@ -118,7 +130,9 @@ class JetStreamSource:
         assert self._supervisor is not None
         assert self._settler is not None
         with contextlib.suppress(BridgeError, asyncio.TimeoutError):
-            await asyncio.wait_for(self._supervisor.save_floor(), timeout_seconds / 2)
+            await asyncio.wait_for(self._supervisor.save_floor(), timeout_seconds / 3)
+        with contextlib.suppress(BridgeError, asyncio.TimeoutError):
+            await asyncio.wait_for(self._supervisor.unpin(), timeout_seconds / 3)
         self._settler.discard()
         for task in self._tasks:
             task.cancel()
@@ -130,7 +144,7 @@ class JetStreamSource:
 
     # MessageSource
 
-    def next(self, timeout_seconds: float) -> Delivery | Reset | None:
+    def next(self, timeout_seconds: float) -> Entry | None:
         try:
             entry = self._deliveries.get(timeout=max(0.0, timeout_seconds))
             while entry is None:  # a wake; what lies behind it must not wait for the next call
@@ -208,7 +222,7 @@ class JetStreamSource:
         supervisor, settler = self._supervisor, self._settler
         return (
             supervisor is not None
-            and supervisor.ready
+            and supervisor.may_send
             and settler is not None
             and settler.unconfirmed <= workers
         )
@@ -238,24 +252,22 @@ class JetStreamSource:
 
     # Called on the asyncio thread
 
-    def _deliver(self, msg: Msg, bound: BoundConsumer) -> None:
+    def _receive(self, msg: Msg, bound: BoundConsumer) -> Delivery:
         assert self._settler is not None
         assert self._supervisor is not None
         self._wanted -= 1
         id_, hand_over = parse_reply(msg.reply)
         self._settler.supersede(id_.sequence)
         self._supervisor.received = max(self._supervisor.received, id_.sequence)
-        self._deliveries.put(
-            Delivery(
-                id_,
-                msg.data,
-                msg.headers or {},
-                msg.reply,
-                hand_over,
-                self._tick + bound.ack_wait_seconds,
-                bound.max_deliver is not None and hand_over >= bound.max_deliver,
-                self._settler.generation,
-            )
+        return Delivery(
+            id_,
+            msg.data,
+            msg.headers or {},
+            msg.reply,
+            hand_over,
+            self._tick + bound.ack_wait_seconds,
+            bound.max_deliver is not None and hand_over >= bound.max_deliver,
+            self._settler.generation,
         )
 
     def _renewed(self, reason: str) -> None:

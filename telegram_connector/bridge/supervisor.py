@@ -30,8 +30,13 @@ from telegram_connector.bridge.consumer import (
 from telegram_connector.bridge.floor import FloorKeeper
 from telegram_connector.bridge.graveyard import Graveyard
 from telegram_connector.bridge.link import ConnectError, Link, PermissionDenied
+from telegram_connector.bridge.pin import HEADER as PIN_HEADER
+from telegram_connector.bridge.pin import Pin
 from telegram_connector.bridge.pull import ConsumerGoneError, Pull
 from telegram_connector.bridge.store import Bucket
+from telegram_connector.bridge.takeover import take_over
+from telegram_connector.clock import LeaseClock
+from telegram_connector.delivery import Delivery, Entry, StandDown, Taken
 from telegram_connector.errors import ApiError, BridgeError, Unanswered
 from telegram_connector.events import (
     BindFailed,
@@ -41,6 +46,7 @@ from telegram_connector.events import (
     ConsumerGone,
     Observer,
     RemovedUnseen,
+    StandbyUnsupported,
     StateUnavailable,
 )
 from telegram_connector.settings import NatsSettings
@@ -65,7 +71,9 @@ class Supervisor:
 
     Args:
         wanted: How many deliveries are wanted now.
-        deliver: Called with each message and the consumer it is from.
+        clock: The leases' clock.
+        receive: Makes a delivery of a message and the consumer it is from.
+        put: Called with each delivery, and what it is to be preceded by, in order.
         renewed: Called with the reason when the consumer is a new one: all handles from before are void.
         resumed: Called with the link and the ack floor when the consumer is the one from before.
         changed: Called when sends may have become possible.
@@ -77,7 +85,9 @@ class Supervisor:
         observe: Observer,
         *,
         wanted: Callable[[], int],
-        deliver: Callable[[Msg, BoundConsumer], None],
+        clock: LeaseClock,
+        receive: Callable[[Msg, BoundConsumer], Delivery],
+        put: Callable[[Entry], None],
         renewed: Callable[[str], None],
         resumed: Callable[[Link, int], Awaitable[None]],
         changed: Callable[[], None],
@@ -85,7 +95,8 @@ class Supervisor:
         self._settings = settings
         self._observe = observe
         self._wanted = wanted
-        self._deliver = deliver
+        self._receive = receive
+        self._put = put
         self._renewed = renewed
         self._resumed = resumed
         self._changed = changed
@@ -102,6 +113,15 @@ class Supervisor:
         self.bucket = Bucket(STATE_BUCKET, lambda: self.link)
         self.floors = FloorKeeper(self.bucket, f"{settings.stream}.{settings.durable}")
         self.graveyard = Graveyard(settings, observe, self.wait_for_link)
+        self.pin = Pin(clock, settings.takeover_seconds, self._pinned, self._unpinned)
+        self._held_back: list[Delivery] | None = None  # until it is known what a predecessor had out
+        self._taking_over: asyncio.Task[None] | None = None
+        self._said_unsupported = False
+
+    @property
+    def may_send(self) -> bool:
+        """Whether a send may start, as far as the server is concerned."""
+        return self.ready and self.pin.sure and self._held_back is None
 
     @property
     def ready(self) -> bool:
@@ -234,9 +254,18 @@ class Supervisor:
         self._note_first(bound.first_sequence)
         if last is not None and last.created != bound.created:
             same = last.stream_created == bound.stream_created
+            self.pin.forget()
             self._renewed("the consumer was made anew" if same else "the stream was made anew")
         elif last is not None:
             await self._resumed(link, int(bound.info.get("ack_floor", {}).get("stream_seq", 0)))
+        self.pin.bind(bound.group)
+        if not bound.group and not self._said_unsupported:
+            self._said_unsupported = True
+            self._observe(StandbyUnsupported(link.version))
+        if not bound.group and last is None and bound.outstanding:
+            # Nobody is pinned here, so this is where a predecessor is taken over from.
+            self._held_back = []
+            await self._take_over(link, bound)
         self._serving.set()
         self._changed()
 
@@ -301,10 +330,11 @@ class Supervisor:
                 bound = self.bound
                 self.pull = Pull(
                     link,
+                    self.pin,
                     self._settings.stream,
                     self._settings.durable,
                     self._wanted,
-                    lambda msg, bound=bound: self._deliver(msg, bound),  # type: ignore[misc]
+                    lambda msg, asked_at, bound=bound: self._deliver(msg, asked_at, bound),  # type: ignore[misc]
                     self.suspect,
                     self._refused,
                 )
@@ -324,6 +354,56 @@ class Supervisor:
                     await asyncio.gather(*working, return_exceptions=True)
         finally:
             losing.cancel()
+
+    # Active and standby
+
+    def _deliver(self, msg: Msg, asked_at: float, bound: BoundConsumer) -> None:
+        # The server's header, not the publisher's: it is taken out before anybody else sees it.
+        pin_id = msg.headers.pop(PIN_HEADER, None) if msg.headers else None
+        delivery = self._receive(msg, bound)
+        if pin_id and self.pin.group:
+            self.pin.see(pin_id, asked_at)
+        if self._held_back is None:
+            self._put(delivery)
+        else:
+            self._held_back.append(delivery)
+
+    def _pinned(self) -> None:
+        link, bound = self.link, self.bound
+        assert link is not None
+        assert bound is not None
+        if self._held_back is None:
+            self._held_back = []
+            self._taking_over = asyncio.ensure_future(self._take_over(link, bound))
+
+    def _unpinned(self) -> None:
+        if self._held_back is not None:
+            for delivery in self._held_back:
+                self._put(delivery)
+            self._held_back = []
+        self._put(StandDown())
+
+    async def _take_over(self, link: Link, bound: BoundConsumer) -> None:
+        """Find out what a predecessor has out, and only then let deliveries through."""
+        assert self._held_back is not None
+        await asyncio.sleep(0)  # the delivery that brought the pin is held back by now
+        taken = await take_over(link, self._settings, bound, {d.id.sequence for d in self._held_back})
+        held_back, self._held_back = self._held_back, None
+        if self.pin.ours:
+            self._put(taken or Taken((), 0, 0, 0.0))
+        for delivery in held_back:
+            self._put(delivery)
+        self._changed()
+
+    async def unpin(self) -> None:
+        """Hand over at once to whoever waits; only after everything is settled or given back.
+
+        Raises:
+            BridgeError: The server did not say that it was done.
+        """
+        if self.link is not None and self.ready and self.pin.group and self.pin.ours:
+            where = f"{self._settings.stream}.{self._settings.durable}"
+            await self.link.api(f"CONSUMER.UNPIN.{where}", {"group": self.pin.group})
 
     async def _watch(self, link: Link) -> None:
         """Probe the consumer now and then; a client that twice gets no answer is thrown away."""

@@ -213,7 +213,7 @@ class _Inspection:
             return Finding(
                 CONSUMER, "fault", f"{settings.durable} {unusable}: delete it, or set TG_DURABLE_NAME"
             )
-        differences = topology.consumer_differences(topology.consumer(settings), config)
+        differences = topology.consumer_differences(topology.consumer(settings, self._client.pins), config)
         if config.get("max_deliver", -1) > 0:
             return Finding(
                 CONSUMER,

@@ -44,6 +44,8 @@ def needed(settings: NatsSettings, keeps_dead_letters: bool = True) -> tuple[Rig
         # An administrator may make and change the consumer instead.
         Right("publish", f"$JS.API.CONSUMER.CREATE.{stream}.{durable}.{settings.subject}", vital=False),
         Right("publish", f"$JS.API.CONSUMER.MSG.NEXT.{stream}.{durable}"),
+        # Without it a standby takes over after a silence instead of at once.
+        Right("publish", f"$JS.API.CONSUMER.UNPIN.{stream}.{durable}", vital=False),
         Right("publish", f"$JS.ACK.{stream}.{durable}.>"),
         # Without its bucket the worker works from memory.
         Right("publish", f"$JS.API.STREAM.INFO.KV_{STATE_BUCKET}", vital=False),
