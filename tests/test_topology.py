@@ -67,8 +67,7 @@ def test_an_update_keeps_what_it_does_not_know():
     found = {
         **AS_FOUND,
         "ack_wait": NS,
-        "priority_groups": ["g"],
-        "priority_policy": "pinned_client",
+        "sample_freq": "10",
         "new": 1,
     }
     update = topology.consumer_update(CONSUMER, found)

@@ -189,6 +189,8 @@ def start_worker(children: Children, nats: NatsSettings, api_base_url: str, chat
             "TELEGRAM_API_BASE_URL": api_base_url,
             "NATS_URL": nats.nats_url,
             "TG_ACK_WAIT_SECS": f"{nats.ack_wait_seconds:g}",
+            # The new worker takes over from the one that was killed after a second instead of fifteen.
+            "TG_STANDBY_TAKEOVER_SECS": "1",
             "TG_DRAIN_SECS": f"{STOP_SECONDS - 1:g}",
             "LOG_LEVEL": "INFO",
             "LOG_FORMAT": "json",

@@ -106,7 +106,7 @@ def remarks(tally: Tally) -> tuple[str, ...]:
         f"This kill {moment}, with only the held chat's messages in hand. One in the middle of a send may "
         "double that message: Telegram has no idempotency key, so what was sent without an answer is sent "
         "again rather than lost. One in the middle of a backlog leaves what was in hand out until ack_wait "
-        "is over, and newer messages of those chats may overtake it."
+        "is over; newer messages of those chats wait for it."
     )
     return tuple(said)
 
