@@ -22,10 +22,19 @@ logger = logging.getLogger("telegram_connector")
 
 def log_event(event: Event) -> None:
     """Write one log line for an event."""
+    if _is_quiet(event) and not logger.isEnabledFor(logging.DEBUG):
+        return
     level, words, attributes = describe(event)
     if logger.isEnabledFor(level):
         error = getattr(event, "error", None)
         logger.log(level, words, extra=attributes, exc_info=error if error is not None else None)
+
+
+def _is_quiet(event: Event) -> bool:
+    """Whether this is one of the events per message, which are many and said at DEBUG only."""
+    return isinstance(event, events.Received) or (
+        isinstance(event, Attempted) and isinstance(event.disposition, Sent)
+    )
 
 
 def describe(event: Event) -> tuple[int, str, dict[str, Any]]:

@@ -154,6 +154,7 @@ class _Recorded(HTTPConnection):
     flight: Flight  # set by the subclass that RecordedAdapter makes
     _duplicate: socket.socket | None = None
     _established = False
+    _head = b""  # of the request, until its body comes: one write wakes the other side once, not twice
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -173,6 +174,10 @@ class _Recorded(HTTPConnection):
         if self.sock is None:  # as http.client would, but before it counts as written
             self.connect()
         if self._established:  # else it is the CONNECT to a proxy
+            if not self._head and data.startswith(b"POST "):  # every request of ours has a body
+                self._head = data
+                return
+            data, self._head = self._head + data, b""
             if self._duplicate is not None:
                 self.flight.use(self._duplicate)
             self.flight.writing()
@@ -180,6 +185,7 @@ class _Recorded(HTTPConnection):
 
     def close(self) -> None:
         self._established = False
+        self._head = b""
         duplicate, self._duplicate = self._duplicate, None
         try:
             super().close()

@@ -57,6 +57,7 @@ class JetStreamSource:
         self._loop = LoopThread("nats")
         self._deliveries: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
         self._listener: Callable[[], None] = lambda: None
+        self._asked_in_vain = True
         self._wanted = 0
         self._tick = self.clock()
         self._supervisor: Supervisor | None = None
@@ -219,6 +220,12 @@ class JetStreamSource:
             self._loop.call(pull.poke)
 
     def may_send(self, workers: int) -> bool:
+        if self._allowed(workers):
+            return True
+        self._asked_in_vain = True  # before looking again: a change in between is not lost
+        return self._allowed(workers)
+
+    def _allowed(self, workers: int) -> bool:
         supervisor, settler = self._supervisor, self._settler
         return (
             supervisor is not None
@@ -280,7 +287,10 @@ class JetStreamSource:
         await self._settler.repeat(link, floor)
 
     def _changed(self) -> None:
-        self._listener()
+        # Each confirmed ack comes by here; only who was told no waits for one.
+        if self._asked_in_vain:
+            self._asked_in_vain = False
+            self._listener()
 
 
 def parse_reply(reply: str) -> tuple[DeliveryId, int]:
