@@ -8,12 +8,14 @@ import hashlib
 import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parents[1]
 CACHE = ROOT / ".local" / "compat"
@@ -26,7 +28,15 @@ SECONDS = 1800.0  # for any one command
 
 
 class Unavailable(Exception):
-    """What is to be tested cannot be had here; the text says why."""
+    """What is to be tested cannot be had here; the text says why.
+
+    Attributes:
+        output: All that was printed.
+    """
+
+    def __init__(self, words: str, output: str = "") -> None:
+        super().__init__(words)
+        self.output = output
 
 
 @dataclass(frozen=True)
@@ -57,13 +67,23 @@ def main(arguments: Sequence[str]) -> int:
     }
     options = parser(tuple(parts)).parse_args(arguments)
     CACHE.mkdir(parents=True, exist_ok=True)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _interrupt)
     rows = []
-    for part in options.parts or parts:
-        for row in parts[part]():
-            print(f"{row.what} {row.version}: {row.result} {row.words}", file=sys.stderr, flush=True)
-            rows.append(row)
+    try:
+        for part in options.parts or parts:
+            for row in parts[part]():
+                print(f"{row.what} {row.version}: {row.result} {row.words}", file=sys.stderr, flush=True)
+                rows.append(row)
+    except KeyboardInterrupt:
+        print("Interrupted.", file=sys.stderr)
+        return 130
     print(table(rows))
     return 1 if any(row.result == "FAILED" for row in rows) else 0
+
+
+def _interrupt(_number: int, _frame: Any) -> None:
+    raise KeyboardInterrupt
 
 
 def parser(parts: Sequence[str]) -> argparse.ArgumentParser:
@@ -91,14 +111,14 @@ def servers() -> Iterator[Row]:
         except Unavailable as error:
             yield Row(what, "-", "FAILED", str(error))
             continue
-        yield tested(what, server_version(binary), Path(sys.executable), (INTEGRATION,), binary)
+        yield measured(what, server_version(binary), Path(sys.executable), (INTEGRATION,), binary)
 
 
 def nats_server(series: str, fresh: bool = False) -> Path:
-    """The binary of the newest nats-server of a series, ``2.10``, or ``newest``; from the cache if it is there.
+    """The newest nats-server of a series (``2.10``), or the ``newest``: its binary, cached.
 
     Raises:
-        Unavailable: It is not in the cache, or not `fresh`, and cannot be had.
+        Unavailable: It is not in the cache and cannot be had. One that is to be `fresh` is looked for anew.
     """
     folder = CACHE / f"nats-server-{series}"
     binary = folder / "bin" / "nats-server"
@@ -140,7 +160,7 @@ def pythons() -> Iterator[Row]:
             yield Row(f"Python {version}", "-", "FAILED", str(error))
             continue
         exact = run([str(python), "-c", "import platform; print(platform.python_version())"]).strip()
-        yield tested(f"Python {version}", exact, python, (UNIT,))
+        yield measured(f"Python {version}", exact, python, (UNIT,))
 
 
 def find_pythons() -> Mapping[str, Path]:
@@ -181,7 +201,7 @@ def dependencies() -> Iterator[Row]:
         except Unavailable as error:
             yield Row(row, f"Python {version}", "FAILED", str(error))
             continue
-        yield tested(row, f"Python {version}", python, (UNIT, INTEGRATION))
+        yield measured(row, f"Python {version}", python, (UNIT, INTEGRATION))
         yield Row("  which are", "", "", installed(python))
 
 
@@ -261,12 +281,17 @@ def environment(name: str, base: Path, *, oldest: bool = False, newest: bool = F
         words += ["--constraint", str(pins)]
     if newest:
         words += ["--upgrade", "--upgrade-strategy", "eager"]
-    run(words)
+    try:
+        run(words)
+    except Unavailable as error:
+        log = CACHE / f"{name}.pip.log"
+        log.write_text(error.output)
+        raise Unavailable(f"{error}; see {log.relative_to(ROOT)}") from None
     stamp.write_text(made_for)
     return python
 
 
-def tested(
+def measured(
     what: str, version: str, python: Path, runs: Sequence[Sequence[str]], server: Path | None = None
 ) -> Row:
     """Run pytest with each list of arguments; returns the line of the table."""
@@ -280,21 +305,32 @@ def tested(
     with log.open("w") as output:
         for arguments in runs:
             command = [str(python), "-X", "utf8", "-m", "pytest", "-q", "-p", "no:cacheprovider", *arguments]
-            code = subprocess.run(
-                command,
-                cwd=ROOT,
-                env=env,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                check=False,
-            ).returncode
+            code = finished(command, env, output)
             last = log.read_text().rstrip().rpartition("\n")[2].strip("= ")
             words.append(re.sub(r" in [\d.]+s.*", "", last))
             failed = failed or code != 0
     if failed:
         words.append(f"see {log.relative_to(ROOT)}")
     return Row(what, version, "FAILED" if failed else "passed", "; ".join(words), time.monotonic() - started)
+
+
+def finished(command: Sequence[str], env: Mapping[str, str], output: IO[str]) -> int:
+    """Run a command to its end and return its exit code; interrupted, it is, and may stop what it started."""
+    with subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        start_new_session=True,
+    ) as process:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            process.send_signal(signal.SIGINT)
+            process.wait()
+            raise
 
 
 def run(command: Sequence[str]) -> str:
@@ -320,7 +356,7 @@ def run(command: Sequence[str]) -> str:
             f"exit code {done.returncode}"
         ]
         errors = [line for line in lines if line.startswith("ERROR")] or lines
-        raise Unavailable(errors[-1])
+        raise Unavailable(errors[-1], done.stdout + done.stderr)
     return done.stdout
 
 

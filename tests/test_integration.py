@@ -20,7 +20,7 @@ from telegram_connector.settings import Settings
 from tests.nats_server import NatsServer
 
 TOKEN = "123456:" + "Ab-_" * 9
-PATIENCE_SECONDS = 20.0
+PATIENCE_SECONDS = 60.0
 
 pytestmark = pytest.mark.integration
 
