@@ -56,7 +56,7 @@ class Surroundings:
     Attributes:
         deadline: When the attempt must be over (monotonic seconds), inside the delivery's lease.
         pause: Waits some seconds; True when the relay is stopping.
-        several_chats_err: Notes a 5xx; True when the answer before it was one for another chat.
+        several_chats_err: Notes a 5xx or a lost answer; True when the one before it was another chat's.
     """
 
     deadline: float
@@ -81,6 +81,9 @@ def attempt(
         case Ambiguous() if not around.pause(0.0):
             # The message is in doubt whatever getMe says; the next ones need not be. (When stopping there
             # are none, and the time is needed for settling.)
+            # As with a 5xx, one chat's lost answer right after another's is no message's own.
+            if around.several_chats_err():
+                return Attempt(disposition, disposition.description)
             me = api.get_me(around.deadline, number=number)
             return Attempt(disposition, "" if isinstance(me, Sent) else disposition.description)
     return Attempt(disposition)

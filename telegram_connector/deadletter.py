@@ -15,6 +15,7 @@ DESCRIPTION = "Tg-Description"
 STREAM_SEQ = "Tg-Stream-Seq"
 ATTEMPTS = "Tg-Attempts"
 FIRST_SEEN = "Tg-First-Seen"
+BODY_OMITTED = "Tg-Body-Omitted"
 ORIGINAL = "Tg-Orig-"
 
 
@@ -42,6 +43,18 @@ def dead_letter(delivery: Delivery, terminal: Terminal, attempts: int) -> DeadLe
         "Nats-Msg-Id": f"{delivery.id.stream}:{delivery.id.sequence}:{delivery.id.stored_at_ns}",
     }
     return DeadLetter(delivery.payload, headers)
+
+
+def fitting(letter: DeadLetter, max_bytes: int) -> DeadLetter:
+    """The letter, without its body where a server that takes `max_bytes` would refuse it.
+
+    A message that just fits leaves no room for the headers. Its body stays in the outbound stream, under
+    `Tg-Stream-Seq`, until that stream's max_age.
+    """
+    headers = sum(len(name.encode()) + len(value.encode()) + 4 for name, value in letter.headers.items())
+    if headers + len("NATS/1.0\r\n\r\n") + len(letter.payload) <= max_bytes:
+        return letter
+    return DeadLetter(b"", {**letter.headers, BODY_OMITTED: str(len(letter.payload))})
 
 
 def _one_line(text: str) -> str:

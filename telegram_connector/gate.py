@@ -15,9 +15,10 @@ class BotGate:
     """Open, or held until a deadline and then opened by trials.
 
     After the Bot API was unavailable, the bot was at fault or several chats were flooded together, one send
-    at a time is tried until one is accepted. After a bot's fault `getMe` is asked before each trial. Waits
-    grow from 1 to 60 s and start over only after a send was accepted: a token that was just made may answer
-    getMe and still be refused for a while (tdlib/telegram-bot-api issue 77).
+    at a time is tried until one is accepted. After a bot's fault, and where answers were lost, `getMe` is
+    asked before each trial: a message whose answer is lost may show twice. Waits grow from 1 to 60 s and
+    start over only after a send was accepted: a token that was just made may answer getMe and still be
+    refused for a while (tdlib/telegram-bot-api issue 77).
     """
 
     def __init__(self) -> None:
@@ -26,6 +27,7 @@ class BotGate:
         self.fault = False
         self.closed_at = 0.0
         self._failures = 0
+        self._ask_first = False
         self._probed = False
         self._floods: dict[str, tuple[float, float]] = {}
         self._erred_chat: str | None = None
@@ -38,22 +40,24 @@ class BotGate:
     @property
     def probe_first(self) -> bool:
         """Whether `getMe` must be asked before the next send."""
-        return self.fault and not self._probed
+        return self._ask_first and not self._probed
 
     def next_wait(self, jitter: float) -> float:
         """How long the next failure would hold the bot, seconds, up to a tenth longer by jitter."""
         wait = min(FIRST_WAIT_SECONDS * 2.0 ** min(self._failures, 16), LONGEST_WAIT_SECONDS)
         return wait * (1 + jitter / 10)
 
-    def close(self, reason: str, *, fault: bool, now: float, jitter: float) -> float:
+    def close(self, reason: str, *, fault: bool, now: float, jitter: float, ask_first: bool = False) -> float:
         """Hold the bot after a failure; returns for how many seconds from now.
 
+        With `ask_first`, as after a fault, `getMe` and not a message finds out when it is over.
         While a hold is running, further failures (sends that were already out) do not count again.
         """
         if not self.reason:
             self.closed_at = now
         self.reason = reason
         self.fault = self.fault or fault
+        self._ask_first = self._ask_first or fault or ask_first
         self._probed = False
         if now >= self.held_until:
             self.held_until = now + self.next_wait(jitter)
@@ -65,7 +69,7 @@ class BotGate:
         self._probed = True
 
     def server_error(self, chat: str) -> bool:
-        """Note a 5xx for `chat`; True when the answer before it was a 5xx for another chat."""
+        """Note a 5xx or a lost answer for `chat`; True when what came before was one for another chat."""
         several = self._erred_chat not in (None, chat)
         self._erred_chat = chat
         return several
@@ -101,6 +105,7 @@ class BotGate:
         over = (self.reason, now - self.closed_at)
         self.reason = ""
         self.fault = False
+        self._ask_first = False
         self._probed = False
         self._failures = 0
         return over

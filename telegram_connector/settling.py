@@ -12,6 +12,7 @@ from telegram_connector.attempt import Attempt
 from telegram_connector.deadletter import dead_letter
 from telegram_connector.delivery import Ack, Delivery, DeliveryId, MessageSource, Nak, Term
 from telegram_connector.disposition import (
+    Ambiguous,
     BotFault,
     Disposition,
     Migrated,
@@ -141,11 +142,11 @@ class Settling:
         else:
             self.close_gate(f"getMe: {why(me)}", isinstance(me, BotFault), now)
 
-    def close_gate(self, reason: str, fault: bool, now: float) -> float:
-        """Hold the bot; returns for how many seconds from now."""
+    def close_gate(self, reason: str, fault: bool, now: float, *, ask_first: bool = False) -> float:
+        """Hold the bot, see `BotGate.close`; returns for how many seconds from now."""
         gate = self._lanes.gate
         held_until = gate.held_until
-        seconds = gate.close(reason, fault=fault, now=now, jitter=self._random())
+        seconds = gate.close(reason, fault=fault, now=now, jitter=self._random(), ask_first=ask_first)
         if gate.held_until > held_until:
             self._observe(BotHeld(reason, seconds, gate.fault))
         return seconds
@@ -184,7 +185,8 @@ class Settling:
             if over is not None:
                 self._observe(BotReleased(*over))
         elif isinstance(disposition, Unavailable | BotFault) or outage:
-            return self.close_gate(outage or why(disposition), isinstance(disposition, BotFault), now)
+            fault, lost = isinstance(disposition, BotFault), isinstance(disposition, Ambiguous)
+            return self.close_gate(outage or why(disposition), fault, now, ask_first=lost)
         elif isinstance(disposition, Terminal) or (
             isinstance(disposition, Transient) and disposition.status_code < 500
         ):

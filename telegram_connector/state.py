@@ -155,7 +155,7 @@ class State:
             return None
         try:
             return msgspec.json.decode(document, type=type_)
-        except (ValueError, RecursionError):
+        except (msgspec.DecodeError, ValueError, RecursionError):  # no ValueError in msgspec 0.18
             self._observe(StateUnavailable(f"{key}: not readable by this version; starts empty"))
             return None
 

@@ -27,6 +27,7 @@ SATURATED = 0.8
 SATURATION_OVER = 0.7
 OLD = 0.8  # of the stream's max_age
 EXPIRY_EVERY_SECONDS = 5.0
+OTHERS_TICKS = 4  # two seconds under a live pull, after the leases of others are over
 
 
 @dataclass
@@ -38,6 +39,7 @@ class _Others:
     last: int
     out: int
     until: float
+    ticks_asked: int = 0  # since `until`, with a pull live
 
     def has(self, sequence: int) -> bool:
         return sequence <= self.last if self.looked_up is None else sequence in self.looked_up
@@ -70,10 +72,7 @@ class Upkeep:
         lapsed = self._lanes.lapse(now, lease_now)
         if lapsed:
             self._observe(LeaseLapsed(len(lapsed), lapsed[0]))
-        if self._others is not None and (
-            now >= self._others.until or self._source.ack_floor() >= self._others.last
-        ):
-            self._await_no_others()
+        self._look_for_others(now, pulling)
         self._keep_leases(lease_now)
         self._look_up_awaited(now, pulling)
         if now >= self._next_expiry:
@@ -109,6 +108,16 @@ class Upkeep:
             others.out -= 1
             if others.out <= 0:
                 self._await_no_others()
+
+    def _look_for_others(self, now: float, pulling: bool) -> None:
+        others = self._others
+        if others is None:
+            return
+        # What is free again comes first with a pull, and without one not at all: while enough else is ready
+        # to be sent nothing is asked for, and time alone says nothing.
+        others.ticks_asked += now >= others.until and pulling
+        if others.ticks_asked >= OTHERS_TICKS or self._source.ack_floor() >= others.last:
+            self._await_no_others()
 
     def _await_no_others(self) -> None:
         """As many as were out are back, or their leases are over: the rest was settled long ago."""

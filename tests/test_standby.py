@@ -37,7 +37,7 @@ def in_order(fleet: Fleet, count: int, chats: int) -> bool:
 
 def worker(fleet: Fleet, **more: str) -> Process:
     env = worker_env(
-        fleet, TG_STANDBY_TAKEOVER_SECS=TAKEOVER, TG_ACK_WAIT_SECS="6", LOG_LEVEL="DEBUG", **more
+        fleet, TG_STANDBY_TAKEOVER_SECS=TAKEOVER, TG_ACK_WAIT_SECS="4", LOG_LEVEL="DEBUG", **more
     )
     return Process("run", env=env)
 

@@ -6,6 +6,7 @@ nats-py's `add_consumer` has no "create only", silently updates and erases what 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from typing import Any
 
 from telegram_connector import topology
@@ -14,9 +15,13 @@ from telegram_connector.bridge.link import Link, PermissionDenied
 from telegram_connector.errors import ApiError, BridgeError
 from telegram_connector.events import Bound, ConsumerDiffers, ConsumerUpdated, Observer
 from telegram_connector.settings import NatsSettings
+from telegram_connector.topology import NS
 
 CONSUMER_NOT_FOUND = 10014
 STREAM_NOT_FOUND = 10059
+# Up to nats-server 2.11 a consumer's `created` changes once, by 0.1 to 0.5 ms (measured), when the server that
+# made it is started again: it was the time in memory before, and is that of the file from then on.
+SAME_SECONDS = 0.1
 
 
 class BindError(BridgeError):
@@ -61,6 +66,17 @@ class BoundConsumer:
     group: str
     from_start: bool
     info: dict[str, Any]
+
+    def made_at(self, created: str) -> bool:
+        """Whether a consumer with that time of creation is this very one."""
+        return abs(_nanoseconds(created) - _nanoseconds(self.created)) < SAME_SECONDS * NS
+
+
+def _nanoseconds(rfc3339: str) -> int:
+    """A time of nats-server's, which is UTC with up to nine decimals, since 1970."""
+    whole, _, decimals = rfc3339.removesuffix("Z").partition(".")
+    at = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc)
+    return int(at.timestamp()) * NS + int(decimals.ljust(9, "0"))
 
 
 async def bind(link: Link, settings: NatsSettings, floor: Floor | None, observe: Observer) -> BoundConsumer:

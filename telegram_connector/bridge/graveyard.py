@@ -7,6 +7,7 @@ import json
 from collections.abc import Awaitable, Callable
 
 from telegram_connector.bridge.link import Link
+from telegram_connector.deadletter import fitting
 from telegram_connector.delivery import DeadLetter
 from telegram_connector.errors import ApiError, BridgeError
 from telegram_connector.events import DeadLetterDelayed, DeadStreamMissing, Observer
@@ -69,7 +70,8 @@ class Graveyard:
 
     async def _store(self, link: Link, letter: DeadLetter) -> None:
         headers = {**letter.headers, "Nats-Expected-Stream": self._stream}
-        answer = await link.request(self._subject, letter.payload, headers=headers)
+        letter = fitting(DeadLetter(letter.payload, headers), link.max_payload)
+        answer = await link.request(self._subject, letter.payload, headers=letter.headers)
         error = json.loads(answer.data).get("error")
         if error:
             raise ApiError(

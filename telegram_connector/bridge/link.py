@@ -168,6 +168,11 @@ class Link:
         return f"{url.hostname}:{url.port}" if url else ""
 
     @property
+    def max_payload(self) -> int:
+        """How many bytes of headers and body the server takes."""
+        return int(self._client.max_payload)
+
+    @property
     def version(self) -> str:
         version = self._client.connected_server_version
         return f"{version.major}.{version.minor}.{version.patch}"

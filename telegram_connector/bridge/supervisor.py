@@ -252,7 +252,7 @@ class Supervisor:
             self._removed = bound.first_sequence - 1 if bound.from_start else 0
         self.floors.note(bound.stream_created, bound.info)
         self._note_first(bound.first_sequence)
-        if last is not None and last.created != bound.created:
+        if last is not None and not last.made_at(bound.created):
             same = last.stream_created == bound.stream_created
             self.pin.forget()
             self._renewed("the consumer was made anew" if same else "the stream was made anew")
@@ -452,7 +452,7 @@ class Supervisor:
                 raise ConsumerGoneError(str(error)) from None
             raise
         assert self.bound is not None
-        if str(info["created"]) != self.bound.created:
+        if not self.bound.made_at(str(info["created"])):
             raise ConsumerGoneError("somebody else made the consumer anew")
         self.floors.note(self.bound.stream_created, info)
         return True
