@@ -19,8 +19,8 @@ from telegram_connector.topology import NS
 
 CONSUMER_NOT_FOUND = 10014
 STREAM_NOT_FOUND = 10059
-# Up to nats-server 2.11 a consumer's `created` changes once, by 0.1 to 0.5 ms (measured), when the server that
-# made it is started again: it was the time in memory before, and is that of the file from then on.
+# Up to nats-server 2.11 a consumer's `created` changes once, by 0.1 to 0.5 ms (measured), when the server
+# that made it is started again: it was the time in memory before, and is that of the file from then on.
 SAME_SECONDS = 0.1
 
 

@@ -51,6 +51,11 @@ class Pin:
         return bool(self._id) or not self.group
 
     @property
+    def holds(self) -> bool:
+        """Whether there is a pin, sure or not."""
+        return bool(self._id)
+
+    @property
     def sure(self) -> bool:
         """Whether nobody else can have been pinned meanwhile: only then may a send start."""
         return not self.group or (bool(self._id) and self._clock() < self._sure_until)
@@ -74,6 +79,13 @@ class Pin:
             self._sure_until = asked_at + self._takeover_seconds
             self._gained()
         self.confirm(asked_at)
+
+    def doubt(self) -> None:
+        """The connection was lost: a server that was killed knows no pins, and may pin anybody meanwhile.
+
+        Nothing is sent until the server has taken a request with the id again.
+        """
+        self._sure_until = float("-inf")
 
     def forget(self) -> None:
         """The consumer is a new one: nothing of the old one counts, and nobody need hear of it."""

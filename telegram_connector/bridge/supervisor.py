@@ -55,6 +55,7 @@ from telegram_connector.topology import STATE_BUCKET
 RETRY_FIRST_SECONDS = 0.1
 RETRY_CAP_SECONDS = 5.0
 STEADY_SECONDS = 10.0  # a link that was lost sooner than that is not followed by the next at once
+STANDBY_STEPS_BACK_SECONDS = 2.0
 PROBE_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 2.0
 PROBES_PER_SAVE = 2  # the ack floor is saved every 10 s
@@ -144,6 +145,7 @@ class Supervisor:
             finally:
                 self._serving.clear()
                 self.link = None
+                self.pin.doubt()
                 # Closing may hang with the peer; the next connection does not wait for it.
                 closing = asyncio.ensure_future(link.close())
                 self._closers.add(closing)
@@ -268,6 +270,10 @@ class Supervisor:
             await self._take_over(link, bound)
         self._serving.set()
         self._changed()
+        if last is not None and bound.group and not self.pin.holds:
+            # A killed server forgets who was pinned and what it had handed over. Whoever was active comes
+            # first, so that what it has in hand stays with it.
+            await asyncio.sleep(min(STANDBY_STEPS_BACK_SECONDS, self._settings.takeover_seconds / 2))
 
     async def _retried(self, once: Callable[[], Coroutine[Any, Any, T]]) -> T:
         def again(error: BaseException) -> bool:
