@@ -61,14 +61,14 @@ class Taken:
     """This connector has become active, or has just been bound: what somebody else had out is awaited.
 
     Attributes:
-        entries: (sequence, payload) of what may be out; some of it may be settled.
+        entries: (id, payload) of what may be out; some of it may be settled.
         last: The last sequence that was handed over to others.
         out: How many messages are out with others.
         within_seconds: How long they may take to come back.
         everything: Too much to look up: all chats wait.
     """
 
-    entries: tuple[tuple[int, bytes], ...]
+    entries: tuple[tuple[DeliveryId, bytes], ...]
     last: int
     out: int
     within_seconds: float

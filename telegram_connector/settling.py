@@ -70,6 +70,10 @@ class Settling:
         self._buried: queue.SimpleQueue[tuple[DeliveryId, Term]] = queue.SimpleQueue()
         self.unconfirmed: set[Future[bool]] = set()
 
+    def has_settled(self, id_: DeliveryId) -> bool:
+        """Whether this process has settled the message for good."""
+        return self._memory.settled_by(id_) is not None
+
     def settled_before(self, delivery: Delivery, subject: Subject) -> bool:
         """Settle again what this process has settled already; False when it has not."""
         command = self._memory.settled_by(delivery.id)

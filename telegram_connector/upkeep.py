@@ -90,14 +90,15 @@ class Upkeep:
         """Let the chats wait for what a predecessor had out: until it is back, or its leases are over.
 
         Args:
-            chats: The chats of `taken.entries`, by sequence; those that cannot be read are left out.
+            chats: The chats of `taken.entries` by sequence, without those that this process has settled.
         """
         until = now + taken.within_seconds
         awaited = {s: c for s, c in chats.items() if self._lanes.await_other(s, c, until)}
         if taken.everything:
             self._lanes.wait_all(until)
         looked_up = None if taken.everything else set(chats)
-        self._others = _Others(awaited, looked_up, taken.last, taken.out, until) if taken.out else None
+        await_some = taken.out > 0 and (taken.everything or bool(awaited))
+        self._others = _Others(awaited, looked_up, taken.last, taken.out, until) if await_some else None
         self._observe(BecameActive(taken.out))
 
     def came_back(self, sequence: int) -> None:
@@ -106,7 +107,7 @@ class Upkeep:
         if others is not None and others.has(sequence):
             others.awaited.pop(sequence, None)
             others.out -= 1
-            if others.out <= 0:
+            if others.out <= 0 or not (others.awaited or others.looked_up is None):
                 self._await_no_others()
 
     def _look_for_others(self, now: float, pulling: bool) -> None:

@@ -241,7 +241,11 @@ class Worker:
             case Reset():
                 self._lanes.reset()
             case Taken():
-                chats = {sequence: self._chat(payload) for sequence, payload in entry.entries}
+                chats = {
+                    id_.sequence: self._chat(payload)
+                    for id_, payload in entry.entries
+                    if not self._settling.has_settled(id_)
+                }
                 self._upkeep.take_over(entry, chats, self._clock())
             case StandDown():
                 self._stand_down()

@@ -69,10 +69,10 @@ class BoundConsumer:
 
     def made_at(self, created: str) -> bool:
         """Whether a consumer with that time of creation is this very one."""
-        return abs(_nanoseconds(created) - _nanoseconds(self.created)) < SAME_SECONDS * NS
+        return abs(nanoseconds(created) - nanoseconds(self.created)) < SAME_SECONDS * NS
 
 
-def _nanoseconds(rfc3339: str) -> int:
+def nanoseconds(rfc3339: str) -> int:
     """A time of nats-server's, which is UTC with up to nine decimals, since 1970."""
     whole, _, decimals = rfc3339.removesuffix("Z").partition(".")
     at = datetime.fromisoformat(whole).replace(tzinfo=timezone.utc)

@@ -245,6 +245,7 @@ class Supervisor:
 
         bound = await self._retried(once)
         last, self.bound = self.bound, bound
+        was_active = self.pin.holds
         if last is None or last.stream_created != bound.stream_created:
             # A purge moves the consumer along, so what an earlier process saved counts first.
             floor = self.floors.floor
@@ -256,6 +257,7 @@ class Supervisor:
         self._note_first(bound.first_sequence)
         if last is not None and not last.made_at(bound.created):
             same = last.stream_created == bound.stream_created
+            was_active = was_active or self.pin.holds
             self.pin.forget()
             self._renewed("the consumer was made anew" if same else "the stream was made anew")
         elif last is not None:
@@ -270,7 +272,7 @@ class Supervisor:
             await self._take_over(link, bound)
         self._serving.set()
         self._changed()
-        if last is not None and bound.group and not self.pin.holds:
+        if last is not None and bound.group and not was_active:
             # A killed server forgets who was pinned and what it had handed over. Whoever was active comes
             # first, so that what it has in hand stays with it.
             await asyncio.sleep(min(STANDBY_STEPS_BACK_SECONDS, self._settings.takeover_seconds / 2))

@@ -5,10 +5,10 @@ from __future__ import annotations
 import base64
 from collections.abc import Collection
 
-from telegram_connector.bridge.consumer import BoundConsumer
+from telegram_connector.bridge.consumer import BoundConsumer, nanoseconds
 from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.store import NO_MESSAGE_FOUND
-from telegram_connector.delivery import Taken
+from telegram_connector.delivery import DeliveryId, Taken
 from telegram_connector.errors import ApiError, BridgeError
 from telegram_connector.settings import NatsSettings
 
@@ -40,19 +40,21 @@ async def take_over(
         found = []
         for sequence in range(first, last + 1):
             if sequence not in ours:
-                payload = await _payload(link, settings, sequence)
-                if payload is not None:
-                    found.append((sequence, payload))
+                stored = await _stored(link, settings, sequence)
+                if stored is not None:
+                    found.append(stored)
         return Taken(tuple(found), last, out, bound.ack_wait_seconds)
     except BridgeError:
         return Taken((), bound.delivered, 1, bound.ack_wait_seconds, everything=True)
 
 
-async def _payload(link: Link, settings: NatsSettings, sequence: int) -> bytes | None:
+async def _stored(link: Link, settings: NatsSettings, sequence: int) -> tuple[DeliveryId, bytes] | None:
     try:
         answer = await link.api(f"STREAM.MSG.GET.{settings.stream}", {"seq": sequence})
     except ApiError as error:
         if error.err_code == NO_MESSAGE_FOUND:
             return None
         raise
-    return base64.b64decode(answer["message"].get("data", ""))
+    message = answer["message"]
+    id_ = DeliveryId(settings.stream, sequence, nanoseconds(str(message["time"])))
+    return id_, base64.b64decode(message.get("data", ""))
