@@ -53,7 +53,7 @@ def idle(fleet: Fleet, stack: ExitStack) -> tuple[dict[str, str], str]:
 def held(fleet: Fleet, stack: ExitStack) -> tuple[dict[str, str], str]:
     fleet.sandbox.set_fault("flood", retry_after=900)
     fleet.publish(*numbered(50, 2))
-    return {}, "bot held|chat held for 900"
+    return {}, "bot held|chat held for 90"
 
 
 def paused(fleet: Fleet, stack: ExitStack) -> tuple[dict[str, str], str]:
@@ -94,7 +94,7 @@ def test_sigterm(fleet: Fleet, state: State, record_property: Callable[[str, obj
         env = worker_env(fleet, TG_DRAIN_SECS=str(DRAIN_SECONDS), **more)
         worker = stack.enter_context(Process("run", env=env))
         if words == "FREEZE":
-            worker.until("chat held for 900")
+            worker.until("chat held for 90")
             fleet.server.signal(signal.SIGSTOP)
         else:
             worker.until_match(words)
