@@ -76,6 +76,21 @@ class Taken:
 
 
 @dataclass(frozen=True)
+class Missed:
+    """Handed over to a connection of ours that was dead without the server's knowing; it comes again.
+
+    Attributes:
+        entries: (id, payload) of each.
+        within_seconds: How long they may take to come back.
+        everything: They could not be looked up: all chats wait.
+    """
+
+    entries: tuple[tuple[DeliveryId, bytes], ...]
+    within_seconds: float
+    everything: bool = False
+
+
+@dataclass(frozen=True)
 class StandDown:
     """Another connector is active now: what has not been started is given back, and nothing more is sent."""
 
@@ -114,7 +129,7 @@ class Term:
 
 
 Command: TypeAlias = Ack | Nak | Term
-Entry: TypeAlias = Delivery | Reset | Taken | StandDown
+Entry: TypeAlias = Delivery | Reset | Taken | Missed | StandDown
 
 
 class MessageSource(Protocol):

@@ -17,7 +17,7 @@ from typing import TypeVar
 from telegram_connector.alerts import Alerts
 from telegram_connector.attempt import Attempt, BotApi, Surroundings, attempt
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import Delivery, Entry, MessageSource, Reset, StandDown, Taken
+from telegram_connector.delivery import Delivery, Entry, MessageSource, Missed, Reset, StandDown, Taken
 from telegram_connector.disposition import Disposition, Sent, Terminal, Transient
 from telegram_connector.envelope import TelegramOutbound, decode, expiry, msg_id_mismatch
 from telegram_connector.errors import EnvelopeError
@@ -247,6 +247,13 @@ class Worker:
                     if not self._settling.has_settled(id_)
                 }
                 self._upkeep.take_over(entry, chats, self._clock())
+            case Missed():
+                until = self._clock() + entry.within_seconds
+                for id_, payload in entry.entries:
+                    if not self._settling.has_settled(id_):
+                        self._lanes.await_other(id_.sequence, self._chat(payload), until)
+                if entry.everything:
+                    self._lanes.wait_all(until)
             case StandDown():
                 self._stand_down()
             case Delivery():

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from telegram_connector import events
+from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.errors import RelayFailed
 from telegram_connector.relay import Relay
 from telegram_connector.sandbox import Sandbox
@@ -174,6 +175,8 @@ def test_a_forgotten_stop_does_not_hang_the_exit_and_gives_back(fleet: Fleet) ->
     )
     assert (done.returncode, done.stdout) == (0, "exiting\n"), done.stderr
     fleet.sandbox.clear_faults()
+    # A connector becomes active by a delivery, and what was given back comes after a while only.
+    fleet.publish(TelegramOutbound(msg_id="new", chat="102", text="a chat with nothing out"))
     fleet.relay(max_deliver=9)
     held = fleet.until_event(events.ChatHeld)  # which the next process honours
     assert held.seconds > 800

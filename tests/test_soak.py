@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -252,4 +253,19 @@ def test_ctrl_c_leaves_nothing_behind(soak_in: Any, tmp_path: Path, number: int)
     assert (code, output) == (130, "")
     assert re.search("Interrupted: all stopped", errors)
     assert "Traceback" not in errors
+    assert left_in(tmp_path) == []
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("connectors", [1, 2])
+def test_a_small_soak_keeps_every_promise(soak_in: Any, tmp_path: Path, connectors: int) -> None:
+    soak = soak_in("--connectors", str(connectors), "--faulty", "0.1", "--json")
+    code, output, errors = soak.end()
+    assert code == 0, output + errors
+    figures = json.loads(output)
+    assert figures["published"] == 300
+    assert len(figures["kills"]) == 5
+    assert figures["faulty"] > 10
+    assert figures["lost"] == figures["dead_lettered"] == 0
+    assert figures["order_promised"]  # the nats-server that the tests use can pin
     assert left_in(tmp_path) == []

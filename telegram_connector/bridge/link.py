@@ -29,6 +29,7 @@ from telegram_connector.settings import NatsSettings
 CONNECT_SECONDS = 5.0
 REQUEST_SECONDS = 5.0
 CLOSE_SECONDS = 2.0
+FLUSH_SECONDS = 2.0  # a dead connection must be noticed well before the pin is over
 PING_SECONDS = 10  # twice unanswered: closed after at most 30 s, where nats-py's default takes 6 minutes
 
 
@@ -114,6 +115,8 @@ class Link:
             "reconnect_time_wait": 0.05,
             "ping_interval": PING_SECONDS,
             "max_outstanding_pings": 2,
+            # Above 2 MiB unsent a publish waits for the socket, by default for ever: so would the probe.
+            "flush_timeout": FLUSH_SECONDS,
             "error_cb": self._on_error,
             "closed_cb": self._on_closed,
             "disconnected_cb": self._on_disconnected,

@@ -7,7 +7,7 @@ its id, and by nothing else: not by acks, not by a pull that waits (read in nats
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from telegram_connector.clock import LeaseClock
@@ -21,15 +21,22 @@ class Pin:
     Args:
         gained: Called when this connector becomes active.
         lost: Called when it is not any more.
+        changed: Called when a pin that was in doubt is sure again.
     """
 
     def __init__(
-        self, clock: LeaseClock, takeover_seconds: float, gained: Callable[[], None], lost: Callable[[], None]
+        self,
+        clock: LeaseClock,
+        takeover_seconds: float,
+        gained: Callable[[], None],
+        lost: Callable[[], None],
+        changed: Callable[[], None],
     ) -> None:
         self._clock = clock
         self._takeover_seconds = takeover_seconds
         self._gained = gained
         self._lost = lost
+        self._changed = changed
         self._id = ""
         self._sure_until = float("-inf")
         self.group = ""  # "" where the server knows no pins: all connectors are active
@@ -60,6 +67,12 @@ class Pin:
         """Whether nobody else can have been pinned meanwhile: only then may a send start."""
         return not self.group or (bool(self._id) and self._clock() < self._sure_until)
 
+    def held_in(self, info: Mapping[str, Any]) -> bool:
+        """Whether the consumer's info names us as the pinned client."""
+        return bool(self._id) and any(
+            group.get("pinned_client_id") == self._id for group in info.get("priority_groups") or ()
+        )
+
     def ask(self) -> tuple[dict[str, Any], float]:
         """What a pull request must carry, and when it was asked; see `confirm`."""
         fields: dict[str, Any] = {"group": self.group} if self.group else {}
@@ -70,7 +83,10 @@ class Pin:
     def confirm(self, asked_at: float) -> None:
         """The server has taken the request of then: the pin was renewed not before it was asked."""
         if self._id:
+            was_sure = self.sure
             self._sure_until = max(self._sure_until, asked_at + self._takeover_seconds)
+            if not was_sure:
+                self._changed()
 
     def see(self, pin_id: str, asked_at: float) -> None:
         """A delivery carried `pin_id`."""

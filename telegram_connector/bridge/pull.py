@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from typing import Any
 
 from nats.aio.msg import Msg
 from nats.aio.subscription import Subscription
@@ -90,6 +91,9 @@ class Pull:
         """
         self._subscription = await self._link.subscribe(f"{self._inbox}.*", self._on_message)
         self._link.on_denied(self._subject, self._deny)
+        if self._pin.holds and not self._pin.sure:
+            # Answered at once, where a pull that finds nothing would say so with its first heartbeat only.
+            await self._one(1, max_bytes=1, no_wait=True)
         while True:
             # `live` goes down before the figure is read: whoever raises it and still sees `live` up can
             # rely on its being read.
@@ -113,7 +117,7 @@ class Pull:
                 self._refused(self._refusal)
                 await asyncio.sleep(REFUSED_PAUSE_SECONDS)
 
-    async def _one(self, batch: int, max_bytes: int = 0) -> str:
+    async def _one(self, batch: int, max_bytes: int = 0, no_wait: bool = False) -> str:
         self._number += 1
         self._missing = batch
         self._over = asyncio.get_running_loop().create_future()
@@ -123,12 +127,11 @@ class Pull:
         expires = EXPIRES_SECONDS if renew is None else min(EXPIRES_SECONDS, renew)
         self._heartbeat = min(HEARTBEAT_SECONDS, expires / 2.5)
         self._listen()
-        request = {
-            "batch": batch,
-            "expires": int(expires * NS),
-            "idle_heartbeat": int(self._heartbeat * NS),
-            **fields,
-        }
+        request: dict[str, Any] = {"batch": batch, **fields}
+        if no_wait:
+            request["no_wait"] = True
+        else:
+            request |= {"expires": int(expires * NS), "idle_heartbeat": int(self._heartbeat * NS)}
         if max_bytes:
             request["max_bytes"] = max_bytes
         try:

@@ -261,11 +261,9 @@ class JetStreamSource:
 
     def _receive(self, msg: Msg, bound: BoundConsumer) -> Delivery:
         assert self._settler is not None
-        assert self._supervisor is not None
         self._wanted -= 1
         id_, hand_over = parse_reply(msg.reply)
         self._settler.supersede(id_.sequence)
-        self._supervisor.received = max(self._supervisor.received, id_.sequence)
         return Delivery(
             id_,
             msg.data,

@@ -29,14 +29,12 @@ from telegram_connector.bridge.consumer import (
 )
 from telegram_connector.bridge.floor import FloorKeeper
 from telegram_connector.bridge.graveyard import Graveyard
+from telegram_connector.bridge.intake import Intake
 from telegram_connector.bridge.link import ConnectError, Link, PermissionDenied
-from telegram_connector.bridge.pin import HEADER as PIN_HEADER
-from telegram_connector.bridge.pin import Pin
 from telegram_connector.bridge.pull import ConsumerGoneError, Pull
 from telegram_connector.bridge.store import Bucket
-from telegram_connector.bridge.takeover import take_over
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import Delivery, Entry, StandDown, Taken
+from telegram_connector.delivery import Delivery, Entry
 from telegram_connector.errors import ApiError, BridgeError, Unanswered
 from telegram_connector.events import (
     BindFailed,
@@ -56,6 +54,7 @@ RETRY_FIRST_SECONDS = 0.1
 RETRY_CAP_SECONDS = 5.0
 STEADY_SECONDS = 10.0  # a link that was lost sooner than that is not followed by the next at once
 STANDBY_STEPS_BACK_SECONDS = 2.0
+CANCEL_AGAIN_SECONDS = 0.1
 PROBE_SECONDS = 5.0
 PROBE_TIMEOUT_SECONDS = 2.0
 PROBES_PER_SAVE = 2  # the ack floor is saved every 10 s
@@ -96,8 +95,6 @@ class Supervisor:
         self._settings = settings
         self._observe = observe
         self._wanted = wanted
-        self._receive = receive
-        self._put = put
         self._renewed = renewed
         self._resumed = resumed
         self._changed = changed
@@ -106,7 +103,6 @@ class Supervisor:
         self._closers: set[asyncio.Task[None]] = set()
         self._serving = asyncio.Event()
         self._suspected = asyncio.Event()
-        self.received = 0  # the last sequence of this stream that was handed over to us
         self._removed = 0  # up to here, what the stream lost has been reported
         self.link: Link | None = None
         self.bound: BoundConsumer | None = None
@@ -114,15 +110,21 @@ class Supervisor:
         self.bucket = Bucket(STATE_BUCKET, lambda: self.link)
         self.floors = FloorKeeper(self.bucket, f"{settings.stream}.{settings.durable}")
         self.graveyard = Graveyard(settings, observe, self.wait_for_link)
-        self.pin = Pin(clock, settings.takeover_seconds, self._pinned, self._unpinned)
-        self._held_back: list[Delivery] | None = None  # until it is known what a predecessor had out
-        self._taking_over: asyncio.Task[None] | None = None
+        self.intake = Intake(
+            settings,
+            clock,
+            link=lambda: self.link,
+            receive=receive,
+            put=put,
+            repeat_acks=lambda link: resumed(link, 0),
+            changed=changed,
+        )
         self._said_unsupported = False
 
     @property
     def may_send(self) -> bool:
         """Whether a send may start, as far as the server is concerned."""
-        return self.ready and self.pin.sure and self._held_back is None
+        return self.ready and self.intake.pin.sure and self.intake.clear
 
     @property
     def ready(self) -> bool:
@@ -145,7 +147,7 @@ class Supervisor:
             finally:
                 self._serving.clear()
                 self.link = None
-                self.pin.doubt()
+                self.intake.pin.doubt()
                 # Closing may hang with the peer; the next connection does not wait for it.
                 closing = asyncio.ensure_future(link.close())
                 self._closers.add(closing)
@@ -211,7 +213,7 @@ class Supervisor:
             self._note_first(int(info["state"]["first_seq"]))
 
     def _note_first(self, first_sequence: int) -> None:
-        first = max(self.received, self._removed) + 1
+        first = max(self.intake.received, self._removed) + 1
         if first_sequence > first:
             self._removed = first_sequence - 1
             self._observe(RemovedUnseen(first, first_sequence - 1))
@@ -245,31 +247,27 @@ class Supervisor:
 
         bound = await self._retried(once)
         last, self.bound = self.bound, bound
-        was_active = self.pin.holds
+        was_active = self.intake.pin.holds
         if last is None or last.stream_created != bound.stream_created:
             # A purge moves the consumer along, so what an earlier process saved counts first.
             floor = self.floors.floor
             same = floor is not None and floor.stream_created == bound.stream_created
-            self.received = floor.sequence if floor and same else bound.delivered
+            self.intake.received = floor.sequence if floor and same else bound.delivered
             # What went before there was a consumer is not ours to miss.
             self._removed = bound.first_sequence - 1 if bound.from_start else 0
         self.floors.note(bound.stream_created, bound.info)
         self._note_first(bound.first_sequence)
         if last is not None and not last.made_at(bound.created):
             same = last.stream_created == bound.stream_created
-            was_active = was_active or self.pin.holds
-            self.pin.forget()
+            was_active = was_active or self.intake.pin.holds
+            self.intake.forget()
             self._renewed("the consumer was made anew" if same else "the stream was made anew")
         elif last is not None:
             await self._resumed(link, int(bound.info.get("ack_floor", {}).get("stream_seq", 0)))
-        self.pin.bind(bound.group)
+        await self.intake.bind(link, bound, first=last is None)
         if not bound.group and not self._said_unsupported:
             self._said_unsupported = True
             self._observe(StandbyUnsupported(link.version))
-        if not bound.group and last is None and bound.outstanding:
-            # Nobody is pinned here, so this is where a predecessor is taken over from.
-            self._held_back = []
-            await self._take_over(link, bound)
         self._serving.set()
         self._changed()
         if last is not None and bound.group and not was_active:
@@ -334,15 +332,13 @@ class Supervisor:
         try:
             while link.alive:
                 await self._bind(link)
-                assert self.bound is not None
-                bound = self.bound
                 self.pull = Pull(
                     link,
-                    self.pin,
+                    self.intake.pin,
                     self._settings.stream,
                     self._settings.durable,
                     self._wanted,
-                    lambda msg, asked_at, bound=bound: self._deliver(msg, asked_at, bound),  # type: ignore[misc]
+                    self.intake.deliver,
                     self.suspect,
                     self._refused,
                 )
@@ -357,51 +353,13 @@ class Supervisor:
                     self._observe(ConsumerGone(str(gone)))
                 finally:
                     self.pull = None
-                    for task in working:
-                        task.cancel()
+                    while [task for task in working if not task.done()]:
+                        for task in working:
+                            task.cancel()  # nats-py swallows one that meets it in a forced flush
+                        await asyncio.wait(working, timeout=CANCEL_AGAIN_SECONDS)
                     await asyncio.gather(*working, return_exceptions=True)
         finally:
             losing.cancel()
-
-    # Active and standby
-
-    def _deliver(self, msg: Msg, asked_at: float, bound: BoundConsumer) -> None:
-        # The server's header, not the publisher's: it is taken out before anybody else sees it.
-        pin_id = msg.headers.pop(PIN_HEADER, None) if msg.headers else None
-        delivery = self._receive(msg, bound)
-        if pin_id and self.pin.group:
-            self.pin.see(pin_id, asked_at)
-        if self._held_back is None:
-            self._put(delivery)
-        else:
-            self._held_back.append(delivery)
-
-    def _pinned(self) -> None:
-        link, bound = self.link, self.bound
-        assert link is not None
-        assert bound is not None
-        if self._held_back is None:
-            self._held_back = []
-            self._taking_over = asyncio.ensure_future(self._take_over(link, bound))
-
-    def _unpinned(self) -> None:
-        if self._held_back is not None:
-            for delivery in self._held_back:
-                self._put(delivery)
-            self._held_back = []
-        self._put(StandDown())
-
-    async def _take_over(self, link: Link, bound: BoundConsumer) -> None:
-        """Find out what a predecessor has out, and only then let deliveries through."""
-        assert self._held_back is not None
-        await asyncio.sleep(0)  # the delivery that brought the pin is held back by now
-        taken = await take_over(link, self._settings, bound, {d.id.sequence for d in self._held_back})
-        held_back, self._held_back = self._held_back, None
-        if self.pin.ours:
-            self._put(taken or Taken((), 0, 0, 0.0))
-        for delivery in held_back:
-            self._put(delivery)
-        self._changed()
 
     async def unpin(self) -> None:
         """Hand over at once to whoever waits; only after everything is settled or given back.
@@ -409,9 +367,9 @@ class Supervisor:
         Raises:
             BridgeError: The server did not say that it was done.
         """
-        if self.link is not None and self.ready and self.pin.group and self.pin.ours:
+        if self.link is not None and self.ready and self.intake.pin.group and self.intake.pin.ours:
             where = f"{self._settings.stream}.{self._settings.durable}"
-            await self.link.api(f"CONSUMER.UNPIN.{where}", {"group": self.pin.group})
+            await self.link.api(f"CONSUMER.UNPIN.{where}", {"group": self.intake.pin.group})
 
     async def _watch(self, link: Link) -> None:
         """Probe the consumer now and then; a client that twice gets no answer is thrown away."""

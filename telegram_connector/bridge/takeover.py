@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 from telegram_connector.bridge.consumer import BoundConsumer, nanoseconds
 from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.store import NO_MESSAGE_FOUND
-from telegram_connector.delivery import DeliveryId, Taken
+from telegram_connector.delivery import DeliveryId, Missed, Taken
 from telegram_connector.errors import ApiError, BridgeError
 from telegram_connector.settings import NatsSettings
 
@@ -37,24 +37,35 @@ async def take_over(
             last -= 1
         if last - first >= LOOK_UP_AT_MOST:
             return Taken((), last, out, bound.ack_wait_seconds, everything=True)
-        found = []
-        for sequence in range(first, last + 1):
-            if sequence not in ours:
-                stored = await _stored(link, settings, sequence)
-                if stored is not None:
-                    found.append(stored)
-        return Taken(tuple(found), last, out, bound.ack_wait_seconds)
+        theirs = [sequence for sequence in range(first, last + 1) if sequence not in ours]
+        return Taken(await _stored(link, settings, theirs), last, out, bound.ack_wait_seconds)
     except BridgeError:
         return Taken((), bound.delivered, 1, bound.ack_wait_seconds, everything=True)
 
 
-async def _stored(link: Link, settings: NatsSettings, sequence: int) -> tuple[DeliveryId, bytes] | None:
+async def look_up(link: Link, settings: NatsSettings, bound: BoundConsumer, first: int, last: int) -> Missed:
+    """What the stream holds from `first` to `last`, which went to a dead connection of ours."""
+    if last - first >= LOOK_UP_AT_MOST:
+        return Missed((), bound.ack_wait_seconds, everything=True)
     try:
-        answer = await link.api(f"STREAM.MSG.GET.{settings.stream}", {"seq": sequence})
-    except ApiError as error:
-        if error.err_code == NO_MESSAGE_FOUND:
-            return None
-        raise
-    message = answer["message"]
-    id_ = DeliveryId(settings.stream, sequence, nanoseconds(str(message["time"])))
-    return id_, base64.b64decode(message.get("data", ""))
+        return Missed(await _stored(link, settings, range(first, last + 1)), bound.ack_wait_seconds)
+    except BridgeError:
+        return Missed((), bound.ack_wait_seconds, everything=True)
+
+
+async def _stored(
+    link: Link, settings: NatsSettings, sequences: Iterable[int]
+) -> tuple[tuple[DeliveryId, bytes], ...]:
+    """Id and payload of those that are still in the stream."""
+    found = []
+    for sequence in sequences:
+        try:
+            answer = await link.api(f"STREAM.MSG.GET.{settings.stream}", {"seq": sequence})
+        except ApiError as error:
+            if error.err_code == NO_MESSAGE_FOUND:
+                continue
+            raise
+        message = answer["message"]
+        id_ = DeliveryId(settings.stream, sequence, nanoseconds(str(message["time"])))
+        found.append((id_, base64.b64decode(message.get("data", ""))))
+    return tuple(found)
