@@ -14,6 +14,7 @@ import pytest
 
 from telegram_connector import events
 from telegram_connector.envelope import TelegramOutbound, decode, encode
+from telegram_connector.errors import ApiError
 from telegram_connector.relay import Relay
 from telegram_connector.sandbox import Sandbox
 from telegram_connector.settings import Settings
@@ -21,6 +22,7 @@ from tests.nats_server import NatsServer
 
 TOKEN = "123456:" + "Ab-_" * 9
 PATIENCE_SECONDS = 60.0
+DELETE_FAILED = 10051
 
 pytestmark = pytest.mark.integration
 
@@ -102,6 +104,16 @@ def numbered(count: int, chats: int, start: int = 0) -> list[TelegramOutbound]:
     ]
 
 
+def delete_durable(server: NatsServer) -> None:
+    """Delete the consumer; 2.10, when it is still writing its state, says that this failed: it is gone."""
+    with server.client() as client:
+        try:
+            client.api("CONSUMER.DELETE.TELEGRAM_OUTBOUND.tg_outbound")
+        except ApiError as error:
+            if error.err_code != DELETE_FAILED:
+                raise
+
+
 @pytest.fixture
 def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
     with Sandbox() as sandbox:
@@ -166,8 +178,7 @@ def test_a_deleted_durable_is_made_again_without_a_replay(fleet: Fleet) -> None:
     fleet.relay()
     fleet.publish(*numbered(300, 5))
     fleet.sandbox.wait(count=100, timeout_seconds=PATIENCE_SECONDS)
-    with fleet.server.client() as client:
-        client.api("CONSUMER.DELETE.TELEGRAM_OUTBOUND.tg_outbound")
+    delete_durable(fleet.server)
     fleet.publish(*numbered(50, 5, start=300))
     fleet.sandbox.wait(count=350, timeout_seconds=PATIENCE_SECONDS)
     fleet.until_event(events.ConsumerGone)
@@ -182,8 +193,7 @@ def test_a_durable_deleted_while_nobody_ran_starts_from_the_saved_floor(fleet: F
     fleet.sandbox.wait(count=20, timeout_seconds=PATIENCE_SECONDS)
     fleet.assert_nothing_left()
     first.stop(10)
-    with fleet.server.client() as client:
-        client.api("CONSUMER.DELETE.TELEGRAM_OUTBOUND.tg_outbound")
+    delete_durable(fleet.server)
     fleet.publish(*numbered(5, 2, start=20))
     fleet.relay()
     fleet.sandbox.wait(count=25, timeout_seconds=PATIENCE_SECONDS)
