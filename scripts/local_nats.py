@@ -38,11 +38,12 @@ class User:
 
 
 class LocalNats:
-    """A server's configuration in a folder, with its three users; whoever asked for it starts the command.
+    """A server's configuration in a folder, with its four users; whoever asked for it starts the command.
 
     Attributes:
         worker: May do what the connector needs.
         publisher: May publish envelopes.
+        operator: May read and resend dead letters.
         provisioner: May make streams and buckets.
         command: To be run in the folder.
     """
@@ -50,6 +51,7 @@ class LocalNats:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self.worker, self.publisher, self.provisioner = User.new(), User.new(), User.new()
+        self.operator = User.new()
         self.command = [binary(), "-c", "server.conf"]
         shutil.copy(PERMISSIONS, folder / "nats-permissions.conf")
         (folder / "server.conf").write_text(
@@ -62,6 +64,7 @@ class LocalNats:
             authorization {{ users = [
               {{ nkey: {self.worker.public_key}, permissions: $TELEGRAM_CONNECTOR }}
               {{ nkey: {self.publisher.public_key}, permissions: $TELEGRAM_PUBLISHER }}
+              {{ nkey: {self.operator.public_key}, permissions: $TELEGRAM_OPERATOR }}
               {{ nkey: {self.provisioner.public_key}, permissions: $TELEGRAM_PROVISIONER }}
             ] }}
             """

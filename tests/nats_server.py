@@ -65,6 +65,7 @@ class NatsServer:
         self.folder = folder
         self.worker_seed, self._worker = make_user()
         self.publisher_seed, self._publisher = make_user()
+        self.operator_seed, self._operator = make_user()
         self.admin_seed, self._admin = make_user()
         self.root_seed, self._root = make_user()
         _, self._spare = make_user()
@@ -102,6 +103,7 @@ class NatsServer:
               # A block of the included file that no user refers to would be an unknown field.
               {{ nkey: {self._spare}, permissions: $TELEGRAM_CONNECTOR }}
               {{ nkey: {self._publisher}, permissions: $TELEGRAM_PUBLISHER }}
+              {{ nkey: {self._operator}, permissions: $TELEGRAM_OPERATOR }}
               {{ nkey: {self._admin}, permissions: $TELEGRAM_PROVISIONER }}
               {{ nkey: {self._root} }}
             ] }}

@@ -13,8 +13,8 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 # From the top down; a name may be a module or a whole package. Row neighbours do not know each other.
 ROWS = (
     "errors checks clock disposition delivery gate transport",
-    "envelope settings events classify settled settlement deadletter sandbox",
-    "topology lanes telegram telemetry state attempt alerts",
+    "envelope settings events classify settled settlement marks sandbox",
+    "topology lanes telegram telemetry state attempt alerts deadletter",
     "bridge settling",
     "upkeep",
     "worker",

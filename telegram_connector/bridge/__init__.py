@@ -1,6 +1,8 @@
 """Everything that touches NATS, on one asyncio thread of its own; the only importer of `nats`."""
 
 from telegram_connector.bridge.client import NatsClient, PubAck
+from telegram_connector.bridge.deadletters import DeadLetters
+from telegram_connector.bridge.kv import KeyValue
 from telegram_connector.bridge.source import JetStreamSource
 
-__all__ = ["JetStreamSource", "NatsClient", "PubAck"]
+__all__ = ["DeadLetters", "JetStreamSource", "KeyValue", "NatsClient", "PubAck"]

@@ -7,6 +7,7 @@ import click
 from telegram_connector import __version__
 from telegram_connector.cli.chats import chats
 from telegram_connector.cli.check import check
+from telegram_connector.cli.dead import dead
 from telegram_connector.cli.demo import demo
 from telegram_connector.cli.provision import provision
 from telegram_connector.cli.publish import publish
@@ -24,5 +25,5 @@ def main() -> None:
     """
 
 
-for command in (run, demo, check, provision, publish, chats, sandbox):
+for command in (run, demo, check, provision, publish, dead, chats, sandbox):
     main.add_command(command)
