@@ -43,7 +43,7 @@ class LocalNats:
     Attributes:
         worker: May do what the connector needs.
         publisher: May publish envelopes.
-        operator: May read and resend dead letters.
+        operator: May treat dead letters and settle the ledger.
         provisioner: May make streams and buckets.
         command: To be run in the folder.
     """

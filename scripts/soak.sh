@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # A long run with kills of everything and faulty answers: is anything lost, doubled, out of order or told?
 # scripts/soak.sh [--messages N] [--chats N] [--relay-kills N] [--server-kills N] [--faulty SHARE]
-#                 [--connectors N] [--seed N] [--minutes N] [--json]; --help explains. Ctrl-C stops all of it.
+#                 [--connectors N] [--ledger] [--park] [--seed N] [--minutes N] [--json]; --help explains. Ctrl-C stops
+#                 all of it.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/.."
 . scripts/venv.sh

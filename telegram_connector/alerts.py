@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from typing import Any
@@ -171,6 +172,16 @@ class Alerts:
                 )
                 facts = (("first_sequence", event.first_sequence), ("last_sequence", event.last_sequence))
                 return Notice("removed_unseen", text, facts)
+            case events.TopicIgnored():
+                chat, where = event.subject.chat, event.found or "the general chat"
+                text = f"Telegram put a message for topic {event.asked} of chat {chat} into {where}"
+                return Notice(
+                    "topic_ignored", text, (("chat", chat), ("asked", event.asked), ("found", event.found))
+                )
+            case events.LedgerUnavailable():
+                what = "what must not be doubled waits" if event.waits else "sends are not recorded"
+                text = f"the ledger cannot be used, {what}: {event.reason}"
+                return Notice("ledger_unavailable", text, (("reason", event.reason),))
             case events.ChatMigrated():
                 text = f"group {event.old} is now supergroup {event.new}; its messages follow it"
                 return Notice("chat_migrated", text, (("old", event.old), ("new", event.new)))
@@ -197,9 +208,18 @@ class Alerts:
         return Alert(notice.text, event, self._tell_chat and not notice.type.startswith("bot_"))
 
     def _event(self, type_: str, text: str, facts: dict[str, Any], wall: float) -> bytes:
-        at = datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="milliseconds")
-        head = {"v": SCHEMA_VERSION, "type": type_, "at": at, "durable": self._durable, "text": text}
-        return msgspec.json.encode(head | facts)
+        return event_bytes(self._durable, type_, text, facts, wall)
+
+
+def event_bytes(durable: str, type_: str, text: str, facts: Mapping[str, Any], wall: float) -> bytes:
+    """An event for ``telegram.alerts``; docs/alerts.schema.json has its types and facts.
+
+    Args:
+        wall: Seconds since 1970.
+    """
+    at = datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="milliseconds")
+    head = {"v": SCHEMA_VERSION, "type": type_, "at": at, "durable": durable, "text": text}
+    return msgspec.json.encode({**head, **facts})
 
 
 def _facts(drop: Drop) -> dict[str, Any]:

@@ -1,22 +1,26 @@
-"""One delivery, once: from its content to a disposition."""
+"""One delivery, once: from its envelope to a disposition."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
+
+import msgspec
 
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
+    Deferred,
     Disposition,
     Sent,
     Terminal,
     Transient,
+    Tried,
     Unavailable,
 )
 from telegram_connector.envelope import TelegramOutbound
-from telegram_connector.errors import EnvelopeError
+from telegram_connector.ledger import Entry, Ledger, Outgoing
 
 # A connection that was never made proves that nothing was sent, so it may be tried again at once.
 CONNECT_PAUSES_SECONDS = (0.2, 1.0)
@@ -27,9 +31,9 @@ class BotApi(Protocol):
 
     def send(
         self, envelope: TelegramOutbound, chat_id: str, deadline: float, *, number: int | None = None
-    ) -> Disposition: ...
+    ) -> Tried: ...
 
-    def get_me(self, deadline: float, *, number: int | None = None) -> Disposition: ...
+    def get_me(self, deadline: float, *, number: int | None = None) -> Tried: ...
 
     def abort(self, number: int | None = None) -> bool: ...
 
@@ -64,37 +68,60 @@ class Surroundings:
     several_chats_err: Callable[[], bool]
 
 
-def attempt(
-    content: TelegramOutbound | EnvelopeError, chat: str, api: BotApi, around: Surroundings, number: int
-) -> Attempt:
-    """Try to deliver `content` to `chat`; `number` names this attempt for `BotApi.abort`."""
-    if isinstance(content, EnvelopeError):
-        return Attempt(Terminal(0, str(content), "unreadable"))
-    disposition = api.send(content, chat, around.deadline, number=number)
+def attempt(outgoing: Outgoing, api: BotApi, ledger: Ledger, around: Surroundings, number: int) -> Attempt:
+    """Try to deliver a message; `number` names this attempt for `BotApi.abort`."""
+    reply_to = ledger.reply_target(outgoing)
+    if isinstance(reply_to, Terminal | Deferred):
+        return Attempt(reply_to)
+    entry = ledger.open(outgoing, reply_to)
+    if not isinstance(entry, Entry):
+        return Attempt(entry)
+    envelope = msgspec.structs.replace(outgoing.envelope, reply_to_message_id=reply_to)
+    tried, outage = _try(envelope, outgoing.chat, entry.parks, api, around, number)
+    ledger.close(entry, outgoing, tried)
+    return Attempt(tried, outage)
+
+
+def _try(
+    envelope: TelegramOutbound, chat: str, parks: bool, api: BotApi, around: Surroundings, number: int
+) -> tuple[Tried, str]:
+    """Send, and find out whether a failure is the message's own; see `Attempt`."""
+    tried = api.send(envelope, chat, around.deadline, number=number)
     for seconds in CONNECT_PAUSES_SECONDS:
-        if not isinstance(disposition, Unavailable) or around.pause(seconds):
+        if not isinstance(tried, Unavailable) or around.pause(seconds):
             break
-        disposition = api.send(content, chat, around.deadline, number=number)
-    match disposition:
-        case Transient() if disposition.status_code >= 500:
-            return _server_error(disposition, api, around, number)
-        case Ambiguous() if not around.pause(0.0):
-            # The message is in doubt whatever getMe says; the next ones need not be. (When stopping there
-            # are none, and the time is needed for settling.)
-            # As with a 5xx, one chat's lost answer right after another's is no message's own.
-            if around.several_chats_err():
-                return Attempt(disposition, disposition.description)
-            me = api.get_me(around.deadline, number=number)
-            return Attempt(disposition, "" if isinstance(me, Sent) else disposition.description)
-    return Attempt(disposition)
+        tried = api.send(envelope, chat, around.deadline, number=number)
+    if isinstance(tried, Transient) and tried.status_code >= 500:
+        if not parks:
+            return _server_error(tried, api, around, number), ""
+        # Only a refusal proves that nothing was sent.
+        tried = Ambiguous(tried.description, tried.status_code)
+    if not isinstance(tried, Ambiguous):
+        return tried, ""
+    return replace(tried, parked=parks), _outage(tried, api, around, number)
 
 
-def _server_error(error: Transient, api: BotApi, around: Surroundings, number: int) -> Attempt:
+def _outage(lost: Ambiguous, api: BotApi, around: Surroundings, number: int) -> str:
+    """Why the whole bot must wait after an answer was lost; "" where it need not.
+
+    The message is in doubt whatever getMe says; the next ones need not be. (When stopping there are none, and
+    the time is needed for settling.)
+    """
+    if around.pause(0.0):
+        return ""
+    # As with a 5xx, one chat's lost answer right after another's is no message's own.
+    if around.several_chats_err():
+        return lost.description
+    me = api.get_me(around.deadline, number=number)
+    return "" if isinstance(me, Sent) else lost.description
+
+
+def _server_error(error: Transient, api: BotApi, around: Surroundings, number: int) -> Tried:
     """A 5xx is the message's own failure only while the bot is otherwise fine."""
     down = Unavailable(error.description, error.status_code)
     if around.several_chats_err() or around.pause(0.0):
-        return Attempt(down)
+        return down
     me = api.get_me(around.deadline, number=number)
     if isinstance(me, BotFault):
-        return Attempt(me)
-    return Attempt(error if isinstance(me, Sent) else down)
+        return me
+    return error if isinstance(me, Sent) else down

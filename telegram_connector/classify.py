@@ -18,11 +18,11 @@ import msgspec
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
-    Disposition,
     Migrated,
     Sent,
     Terminal,
     Transient,
+    Tried,
     Unavailable,
 )
 
@@ -36,7 +36,7 @@ _DEAD_BOT = ("Logged out", "FROZEN_METHOD_INVALID")
 _DISGUISED_OUTAGE = "Bad Gateway"
 
 
-def classify(status: int, headers: Mapping[str, str], body: bytes) -> Disposition:
+def classify(status: int, headers: Mapping[str, str], body: bytes) -> Tried:
     """Return what an answer comes to.
 
     Args:
@@ -74,7 +74,7 @@ def classify(status: int, headers: Mapping[str, str], body: bytes) -> Dispositio
     return _by_client_error(code, description)
 
 
-def _by_client_error(code: int, description: str) -> Disposition:
+def _by_client_error(code: int, description: str) -> Tried:
     words = description.removeprefix("Bad Request: ")
     if code in (401, 404, 421) or (code == 400 and words in _DEAD_BOT):
         return BotFault(code, description)
@@ -100,7 +100,12 @@ def _json_object(body: bytes) -> dict[str, Any]:
 def _sent(answer: dict[str, Any]) -> Sent:
     result = answer.get("result")
     result = result if isinstance(result, dict) else {}
-    return Sent(_int(result.get("message_id")), _int(result.get("message_thread_id")))
+    chat = result.get("chat")
+    return Sent(
+        _int(result.get("message_id")),
+        _int(result.get("message_thread_id")),
+        _int(chat.get("id")) if isinstance(chat, dict) else None,
+    )
 
 
 def _int(value: object) -> int | None:

@@ -196,3 +196,27 @@ class Store(Protocol):
 
     def put(self, key: str, value: bytes) -> Future[None]:
         """Write, whatever was there."""
+
+
+class Versioned(NamedTuple):
+    """A value of a key-value bucket and the revision that a next write may replace."""
+
+    value: bytes
+    revision: int
+
+
+class Records(Protocol):
+    """Key-value buckets that are written by revision; the futures raise `BridgeError`.
+
+    A bucket that does not exist raises like a server that is away: it must not look like an empty one.
+    """
+
+    def read(self, bucket: str, key: str) -> Future[Versioned | None]:
+        """What is stored; None where there is nothing, or it was deleted."""
+
+    def write(self, bucket: str, key: str, value: bytes, revision: int | None) -> Future[int]:
+        """Replace `revision` (0 for nothing yet, None for whatever there is); resolves to the new one.
+
+        Raises `RevisionMismatch` through the future where somebody else was first. After `Unanswered` it may
+        have been written.
+        """

@@ -18,10 +18,12 @@ class Sent:
     Attributes:
         message_id: Telegram's id of it within the chat; None where a 200 with ``ok: true`` carried none.
         message_thread_id: The topic that Telegram put it in, None for none.
+        chat_id: The chat that Telegram put it in, as a number; None where the answer did not say.
     """
 
     message_id: int | None
     message_thread_id: int | None = None
+    chat_id: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,10 +68,12 @@ class Ambiguous:
     Attributes:
         description: What happened to the answer.
         status_code: HTTP status where there was one (504, or a 200 that cannot be read), else None.
+        parked: It must not be sent again by itself: an operator decides.
     """
 
     description: str
     status_code: int | None = None
+    parked: bool = False
 
 
 @dataclass(frozen=True)
@@ -79,7 +83,8 @@ class Terminal:
     Attributes:
         error_code: Telegram's ``error_code``, else the HTTP status; 0 where the message never got that far.
         description: Telegram's words, or ours where it said none.
-        reason: The dead letter's reason: ``refused``, ``unreadable``, ``gave_up``, ``expired``, ``conflict``.
+        reason: The dead letter's reason: ``refused``, ``unreadable``, ``gave_up``, ``ambiguous``,
+            ``expired``, ``conflict``.
     """
 
     error_code: int
@@ -103,4 +108,29 @@ class BotFault:
     description: str
 
 
-Disposition: TypeAlias = Sent | Transient | Unavailable | Ambiguous | Terminal | Migrated | BotFault
+@dataclass(frozen=True)
+class Concluded:
+    """Nothing was sent: by the ledger's word this message's case is closed.
+
+    Attributes:
+        status: ``sent`` or ``cancelled``.
+    """
+
+    status: str
+
+
+@dataclass(frozen=True)
+class Deferred:
+    """Nothing was sent, and nothing was asked of Telegram: the ledger cannot be used now.
+
+    Attributes:
+        description: Why.
+    """
+
+    description: str
+
+
+Tried: TypeAlias = Sent | Transient | Unavailable | Ambiguous | Terminal | Migrated | BotFault
+"""What came of asking the Bot API."""
+
+Disposition: TypeAlias = Tried | Concluded | Deferred

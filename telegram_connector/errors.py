@@ -9,6 +9,8 @@
     │   ├── Disconnected    no connection now; nothing was done
     │   ├── Unanswered      no answer in time; it may have been done
     │   └── ApiError        JetStream said no, with its code
+    │       └── RevisionMismatch  somebody else wrote the key first
+    ├── LedgerError         a record of the ledger cannot be read, or cannot become what was asked
     └── RelayFailed         a thread of the relay died; its cause is chained
 """
 
@@ -74,6 +76,14 @@ class ApiError(BridgeError):
         self.err_code = err_code
         self.description = description
         super().__init__(f"{description} ({code}/{err_code})")
+
+
+class RevisionMismatch(ApiError):
+    """Raised when a key has another revision than the one that was to be replaced."""
+
+
+class LedgerError(TelegramConnectorError):
+    """Raised when a record of the ledger cannot be read, or cannot become what was asked."""
 
 
 class RelayFailed(TelegramConnectorError):

@@ -151,6 +151,33 @@ class StateUnavailable:
 
 
 @dataclass(frozen=True)
+class LedgerUnavailable:
+    """The ledger cannot be read or written; said when the reason changes, not per try.
+
+    `waits`: messages are not sent meanwhile, rather than sent unrecorded.
+    """
+
+    reason: str
+    waits: bool
+
+
+@dataclass(frozen=True)
+class LedgerBack:
+    """The ledger can be used again; `unrecorded` messages were sent without it meanwhile."""
+
+    unrecorded: int
+
+
+@dataclass(frozen=True)
+class TopicIgnored:
+    """Telegram has put a message into another topic than the one that was asked for, without a word."""
+
+    subject: Subject
+    asked: int
+    found: int | None
+
+
+@dataclass(frozen=True)
 class Received:
     """A delivery was taken in."""
 
@@ -332,6 +359,9 @@ Event: TypeAlias = (
     | BecameStandby
     | StandbyUnsupported
     | StateUnavailable
+    | LedgerUnavailable
+    | LedgerBack
+    | TopicIgnored
     | Received
     | MsgIdDiffers
     | Attempted

@@ -16,8 +16,10 @@ from urllib.parse import urlsplit
 
 from telegram_connector.alerts import Alerts
 from telegram_connector.bridge import JetStreamSource
+from telegram_connector.delivery import Records
 from telegram_connector.errors import RelayFailed
 from telegram_connector.events import Dormant, Event, Observer, Started, Stopped, Stopping
+from telegram_connector.ledger import KvLedger, Ledger, NullLedger
 from telegram_connector.settings import Settings
 from telegram_connector.settlement import Policy
 from telegram_connector.state import State
@@ -121,8 +123,16 @@ class Relay:
             on_death=self._died,
             random=random.random,
             lease_clock=source.clock,
+            ledger=self._ledger(source, observe),
         )
         return _Running(source, worker, os.getpid())
+
+    def _ledger(self, records: Records, observe: Observer) -> Ledger:
+        settings = self._settings
+        if settings.ledger == "off":
+            return NullLedger()
+        bot = settings.bot_token.partition(":")[0]
+        return KvLedger(records, bot, parks=settings.on_ambiguous == "park", observe=observe)
 
     def _tell(self, event: Event) -> None:
         """Tell the host's observer, whose bugs must not become ours."""

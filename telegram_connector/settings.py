@@ -65,6 +65,7 @@ class NatsSettings:
         dead_stream: Name of the stream of dead letters.
         dead_subject: Where dead letters are published.
         alert_subject: Where events for operators are published.
+        ledger_retention_days: How long the ledger keeps a record after its last change.
 
     Raises:
         SettingsError: Anything is missing or wrong; lists every fault.
@@ -99,6 +100,9 @@ class NatsSettings:
     dead_stream: str = _setting("TG_DEAD_STREAM", default="TELEGRAM_DEAD", check=checks.jetstream_name)
     dead_subject: str = _setting("TG_DEAD_SUBJECT", default="telegram.dead", check=checks.plain_subject)
     alert_subject: str = _setting("TG_ALERT_SUBJECT", default="telegram.alerts", check=checks.plain_subject)
+    ledger_retention_days: int = _setting(
+        "TG_LEDGER_RETENTION_DAYS", default=30, check=checks.whole(1), read=checks.read_whole
+    )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> NatsSettings:
@@ -178,6 +182,9 @@ class Settings(NatsSettings):
         nak_backoff_seconds: Wait after the first failed attempt; it doubles with each further one.
         drain_seconds: Budget of a stop.
         max_age_seconds: Age after which a message is not sent any more; None for the stream's own limit.
+        ledger: ``kv`` keeps a record of each delivery in JetStream KV, ``off`` none.
+        on_ambiguous: What becomes of a message of which nobody knows whether it was sent, unless its envelope
+            says so itself: ``retry`` may show it twice, ``park`` leaves it to an operator.
         meta_alert_on_drop: Whether drops are told to ``chat_id``.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         log_format: ``json`` or ``text``.
@@ -202,6 +209,8 @@ class Settings(NatsSettings):
     max_age_seconds: float | None = _setting(
         "TG_MAX_AGE_SECS", default=None, check=checks.maybe(checks.seconds(1)), read=checks.read_number
     )
+    ledger: str = _setting("TG_LEDGER", default="off", check=checks.one_of("off", "kv"))
+    on_ambiguous: str = _setting("TG_ON_AMBIGUOUS", default="retry", check=checks.one_of("retry", "park"))
     meta_alert_on_drop: bool = _setting(
         "META_ALERT_ON_DROP", default=True, check=checks.flag, read=checks.read_flag
     )
@@ -241,6 +250,8 @@ class Settings(NatsSettings):
 
     def _joint_faults(self, at_fault: set[str]) -> list[str]:
         faults = super()._joint_faults(at_fault)
+        if self.on_ambiguous == "park" and self.ledger == "off" and "TG_LEDGER" not in at_fault:
+            faults.append("TG_ON_AMBIGUOUS=park needs TG_LEDGER=kv: what is in doubt must be on record")
         if "TELEGRAM_API_BASE_URL" in at_fault:
             return faults
         api = urlsplit(self.api_base_url)

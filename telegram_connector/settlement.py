@@ -9,6 +9,8 @@ from telegram_connector.delivery import Ack, Command, Nak, Term
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
+    Concluded,
+    Deferred,
     Disposition,
     Migrated,
     Sent,
@@ -19,6 +21,7 @@ from telegram_connector.disposition import (
 
 LONGEST_BACKOFF_SECONDS = 300.0
 LONGEST_OUTAGE_HOLD_SECONDS = 30.0
+DEFER_SECONDS = 5.0
 
 
 @dataclass(frozen=True)
@@ -71,8 +74,16 @@ def settle(
         random: Jitter in [0, 1); only ever lengthens.
     """
     match disposition:
-        case Sent():
+        case Sent() | Concluded():
             return Settlement(disposition, Ack())
+        case Deferred():
+            wait = DEFER_SECONDS * (1 + random() / 10)
+            # Its chat waits for its return; only what is kept here needs a hold for that.
+            hold = wait if last_hand_over else 0.0
+            return Settlement(disposition, _give_back(wait, policy, last_hand_over), hold)
+        case Ambiguous() if disposition.parked:
+            parked = Terminal(disposition.status_code or 0, disposition.description, "ambiguous")
+            return Settlement(parked, Term("ambiguous"))
         case Terminal():
             return Settlement(disposition, Term(disposition.reason))
         case Migrated():

@@ -32,8 +32,10 @@ from telegram_connector.events import (
     ChatMigrated,
     Observer,
     Subject,
+    TopicIgnored,
 )
 from telegram_connector.lanes import Item, Lanes
+from telegram_connector.ledger import Ledger, Outgoing
 from telegram_connector.settled import SettledMemory
 from telegram_connector.settlement import Policy, Settlement, settle
 from telegram_connector.state import State
@@ -55,6 +57,7 @@ class Settling:
         source: MessageSource,
         state: State,
         policy: Policy,
+        ledger: Ledger,
         observe: Observer,
         random: Callable[[], float],
         wall: Callable[[], float] = time.time,
@@ -63,6 +66,7 @@ class Settling:
         self._source = source
         self._state = state
         self._policy = policy
+        self._ledger = ledger
         self._observe = observe
         self._random = random
         self._wall = wall
@@ -98,6 +102,8 @@ class Settling:
                 self._report(item, Settlement(disposition, None), attempts, seconds)
                 return
             disposition = Transient(400, f"migrates in a circle: {disposition.description}")
+        if isinstance(disposition, Sent):
+            self._look_at_topic(item, disposition)
         settlement = settle(
             disposition,
             attempts=attempts,
@@ -115,7 +121,7 @@ class Settling:
                 self._finish(item.delivery, Ack(), now)
             case Term():
                 self._lanes.done(item)
-                self._bury(item.delivery, settlement.disposition, attempts, now)
+                self._bury(item, settlement.disposition, attempts, now)
             case Nak() as command:
                 self._lanes.returned(item, now + command.delay_seconds)
                 self._track(self._source.nak(item.delivery, command.delay_seconds))
@@ -127,7 +133,7 @@ class Settling:
         """Drop a message that was taken out of its lane because it is too old."""
         expired = Terminal(0, "expired before it could be sent", "expired")
         attempts = self._state.attempts(item.delivery.id)
-        self._bury(item.delivery, expired, attempts, now)
+        self._bury(item, expired, attempts, now)
         self._report(item, Settlement(expired, Term("expired")), attempts, 0.0)
 
     def give_back(self, items: list[Item], now: float) -> None:
@@ -171,6 +177,13 @@ class Settling:
             self._state.settled(id_)
             self._memory.replace(id_, Term(command.reason))
 
+    def _look_at_topic(self, item: Item, sent: Sent) -> None:
+        """Telegram may put a message into the general chat when its topic cannot be used, without a word."""
+        asked = None if isinstance(item.content, EnvelopeError) else item.content.message_thread_id
+        if asked is not None and sent.message_id is not None and sent.message_thread_id != asked:
+            subject = subject_of(item.delivery, item.content, item.chat)
+            self._observe(TopicIgnored(subject, asked, sent.message_thread_id))
+
     def _follow(self, item: Item, migrated: Migrated, old: str) -> bool:
         """Let the message that was sent to `old` go first in its chat's new lane; False for a circle."""
         if self._lanes.migrate(old, migrated.new_chat):
@@ -212,9 +225,12 @@ class Settling:
         if gate.flooded(chat, until, now):
             self._observe(BotHeld(gate.reason, gate.held_until - now, False))
 
-    def _bury(self, delivery: Delivery, terminal: Disposition, attempts: int, now: float) -> None:
+    def _bury(self, item: Item, terminal: Disposition, attempts: int, now: float) -> None:
         """Term, after the dead letter is stored; only the storing is retried, and the lane goes on."""
         assert isinstance(terminal, Terminal)
+        delivery = item.delivery
+        if not isinstance(item.content, EnvelopeError):
+            self._ledger.drop(Outgoing(delivery, item.content, item.chat), terminal)
         keeps = self._source.keeps_dead_letters()
         command = Term(terminal.reason, dead_letter(delivery, terminal, attempts) if keeps else None)
         future = self._finish(delivery, command, now)

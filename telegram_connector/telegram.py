@@ -26,7 +26,7 @@ import urllib3
 
 from telegram_connector import __version__
 from telegram_connector.classify import classify
-from telegram_connector.disposition import Ambiguous, BotFault, Disposition, Sent, Transient, Unavailable
+from telegram_connector.disposition import Ambiguous, BotFault, Sent, Transient, Tried, Unavailable
 from telegram_connector.envelope import TelegramOutbound, request_body
 from telegram_connector.transport import Flight, RecordedAdapter
 
@@ -116,7 +116,7 @@ class TelegramClient:
 
     def send(
         self, envelope: TelegramOutbound, chat_id: str, deadline: float, *, number: int | None = None
-    ) -> Disposition:
+    ) -> Tried:
         """Send one message once.
 
         Args:
@@ -132,7 +132,7 @@ class TelegramClient:
         disposition, _ = self._post(self._send_message, request_body(envelope, chat_id), deadline, number)
         return disposition
 
-    def get_me(self, deadline: float, *, number: int | None = None) -> Disposition:
+    def get_me(self, deadline: float, *, number: int | None = None) -> Tried:
         """Ask the Bot API whether the bot is well; ``Sent`` means that it is.
 
         Args:
@@ -149,7 +149,7 @@ class TelegramClient:
 
     # Questions that people ask through commands. What succeeded is the answer's `result`.
 
-    def reach(self, deadline: float) -> Disposition:
+    def reach(self, deadline: float) -> Tried:
         """Make a connection without showing the token; whatever carries a status came from a server.
 
         Raises:
@@ -157,7 +157,7 @@ class TelegramClient:
         """
         return self._post(_prepared(f"{self._base_url}/"), b"{}", deadline, None)[0]
 
-    def get_chat(self, chat_id: str, deadline: float) -> dict[str, Any] | Disposition:
+    def get_chat(self, chat_id: str, deadline: float) -> dict[str, Any] | Tried:
         """What Telegram knows of a chat.
 
         Raises:
@@ -165,7 +165,7 @@ class TelegramClient:
         """
         return self._ask("getChat", {"chat_id": chat_id}, deadline, dict)
 
-    def get_own_membership(self, chat_id: str, deadline: float) -> dict[str, Any] | Disposition:
+    def get_own_membership(self, chat_id: str, deadline: float) -> dict[str, Any] | Tried:
         """What the bot is in a chat: Telegram's ChatMember.
 
         Raises:
@@ -174,7 +174,7 @@ class TelegramClient:
         parameters = {"chat_id": chat_id, "user_id": int(self._bot_id)}
         return self._ask("getChatMember", parameters, deadline, dict)
 
-    def get_webhook_info(self, deadline: float) -> dict[str, Any] | Disposition:
+    def get_webhook_info(self, deadline: float) -> dict[str, Any] | Tried:
         """Where Telegram delivers updates; its ``url`` is empty where nowhere.
 
         Raises:
@@ -182,7 +182,7 @@ class TelegramClient:
         """
         return self._ask("getWebhookInfo", {}, deadline, dict)
 
-    def get_updates(self, deadline: float) -> list[Any] | Disposition:
+    def get_updates(self, deadline: float) -> list[Any] | Tried:
         """The oldest hundred updates that nobody has confirmed yet; none is confirmed by this.
 
         Nothing but the limit is asked for: an offset would confirm updates, and ``allowed_updates`` would
@@ -193,9 +193,7 @@ class TelegramClient:
         """
         return self._ask("getUpdates", {"limit": 100}, deadline, list)
 
-    def _ask(
-        self, method: str, parameters: Mapping[str, Any], deadline: float, kind: type[T]
-    ) -> T | Disposition:
+    def _ask(self, method: str, parameters: Mapping[str, Any], deadline: float, kind: type[T]) -> T | Tried:
         request = _prepared(f"{self._base_url}/bot{self._token.decode()}/{method}")
         disposition, body = self._post(request, json.dumps(parameters).encode(), deadline, None)
         if not isinstance(disposition, Sent):
@@ -226,7 +224,7 @@ class TelegramClient:
 
     def _post(
         self, request: requests.PreparedRequest, body: bytes, deadline: float, number: int | None
-    ) -> tuple[Disposition, bytes]:
+    ) -> tuple[Tried, bytes]:
         now = self._clock()
         remaining = deadline - now
         if remaining <= 0:
@@ -244,7 +242,7 @@ class TelegramClient:
             if self._flight.end():
                 self._adapter.close()
 
-    def _exchange(self, request: requests.PreparedRequest, remaining: float) -> tuple[Disposition, bytes]:
+    def _exchange(self, request: requests.PreparedRequest, remaining: float) -> tuple[Tried, bytes]:
         timeout = (min(self._connect_timeout, remaining), min(self._read_timeout, remaining))
         try:
             response = self._adapter.send(
@@ -280,7 +278,7 @@ class TelegramClient:
             return failure
         return type(failure)("aborted by us")
 
-    def _cut(self, status: int, headers: Any, error: Exception) -> Disposition:
+    def _cut(self, status: int, headers: Any, error: Exception) -> Tried:
         """Return what an answer comes to whose status was read, but not all of its body."""
         if 200 <= status < 300:
             why = "aborted by us" if self._flight.aborted else _describe(error, True)

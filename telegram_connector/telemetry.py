@@ -9,6 +9,8 @@ from telegram_connector import events
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
+    Concluded,
+    Deferred,
     Migrated,
     Sent,
     Terminal,
@@ -81,6 +83,15 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
         case events.StateUnavailable(reason):
             words = f"attempts and ack floor are kept in memory only: {reason}"
             return logging.WARNING, words, {"error_msg": reason}
+        case events.LedgerUnavailable(reason, waits):
+            what = "what must not be doubled waits" if waits else "sending goes on, UNRECORDED"
+            return logging.WARNING, f"the ledger cannot be used, {what}: {reason}", {"error_msg": reason}
+        case events.LedgerBack(unrecorded):
+            words = f"the ledger is back; {unrecorded} sends were not recorded meanwhile"
+            return logging.INFO, words, {"unrecorded": unrecorded}
+        case events.TopicIgnored(subject, asked, found):
+            words = f"Telegram put a message for topic {asked} into {found or 'the general chat'}"
+            return logging.WARNING, words, {**_subject(subject), "message_thread_id": asked}
         case events.Received(subject, hand_over):
             return logging.DEBUG, "received", {**_subject(subject), "hand_over": hand_over}
         case events.MsgIdDiffers(subject, header):
@@ -143,6 +154,13 @@ def _attempted(event: Attempted) -> tuple[int, str, dict[str, Any]]:
     match event.disposition:
         case Sent(message_id):
             return logging.DEBUG, "sent", {**attributes, "status_code": 200, "message_id": message_id}
+        case Concluded(status):
+            words = f"not sent again: the ledger says {status}"
+            return logging.INFO, words, {**attributes, "settled": event.settled}
+        case Deferred(description):
+            words = f"not tried: {description}"
+            attributes |= {"error_msg": description, "retry_after": event.delay_seconds}
+            return logging.DEBUG, words, {**attributes, "settled": event.settled}
         case Terminal(code, description, reason):
             kept = "" if event.dead_lettered else ", NOT KEPT as a dead letter"
             words = f"dropped ({reason}{kept}): {description}"

@@ -9,7 +9,11 @@ from typing import Any
 from telegram_connector.settings import NatsSettings
 
 NS = 1_000_000_000
+DAY = 24 * 3600
 STATE_BUCKET = "telegram_state"
+LEDGER_BUCKET = "telegram_ledger"
+LINKS_BUCKET = "telegram_links"
+LEAST_LINK_DAYS = 90
 
 Config = dict[str, Any]
 
@@ -47,9 +51,24 @@ def dead_stream(settings: NatsSettings, replicas: int = 1) -> Config:
 
 def state_bucket(replicas: int = 1) -> Config:
     """The key-value bucket of attempts, migrations and the ack floor; nothing in it expires by itself."""
+    return _bucket(STATE_BUCKET, replicas)
+
+
+def ledger_bucket(settings: NatsSettings, replicas: int = 1) -> Config:
+    """The key-value bucket of the ledger's records, each kept for a while after its last change."""
+    return {**_bucket(LEDGER_BUCKET, replicas), "max_age": settings.ledger_retention_days * DAY * NS}
+
+
+def links_bucket(settings: NatsSettings, replicas: int = 1) -> Config:
+    """The key-value bucket of links: kept for 90 days at least (the seeds' figure), never pruned by count."""
+    days = max(LEAST_LINK_DAYS, settings.ledger_retention_days)
+    return {**_bucket(LINKS_BUCKET, replicas), "max_age": days * DAY * NS}
+
+
+def _bucket(name: str, replicas: int) -> Config:
     return {
-        "name": f"KV_{STATE_BUCKET}",
-        "subjects": [f"$KV.{STATE_BUCKET}.>"],
+        "name": f"KV_{name}",
+        "subjects": [f"$KV.{name}.>"],
         "retention": "limits",
         "storage": "file",
         "discard": "new",
@@ -63,7 +82,13 @@ def state_bucket(replicas: int = 1) -> Config:
 
 def provisioned(settings: NatsSettings, replicas: int = 1) -> tuple[Config, ...]:
     """Everything that `provision` makes."""
-    return (outbound_stream(settings, replicas), dead_stream(settings, replicas), state_bucket(replicas))
+    return (
+        outbound_stream(settings, replicas),
+        dead_stream(settings, replicas),
+        state_bucket(replicas),
+        ledger_bucket(settings, replicas),
+        links_bucket(settings, replicas),
+    )
 
 
 GROUP = "active"

@@ -32,6 +32,7 @@ from telegram_connector.events import (
     ThreadDied,
 )
 from telegram_connector.lanes import Item, Lanes
+from telegram_connector.ledger import Ledger, NullLedger, Outgoing
 from telegram_connector.settlement import Policy
 from telegram_connector.settling import Settling, subject_of, why
 from telegram_connector.state import LOAD_AGAIN_SECONDS, Left, State
@@ -82,6 +83,7 @@ class Worker:
         alerts: Says what the operator is to be told; must observe the same events as `observe`.
         on_death: Called with (thread name, error) when a thread dies of a bug; the worker is then useless.
         random: Jitter in [0, 1).
+        ledger: Keeps a record of each delivery; by default none is kept.
     """
 
     def __init__(
@@ -97,10 +99,12 @@ class Worker:
         on_death: Callable[[str, BaseException], None],
         random: Callable[[], float],
         lease_clock: LeaseClock,
+        ledger: Ledger | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._source = source
+        self._ledger = ledger or NullLedger()
         self._apis = apis
         self._state = state
         self._rules = rules
@@ -111,11 +115,12 @@ class Worker:
         self._clock = clock
         self._wall = wall
         self._lanes = Lanes(rules.max_pending, len(apis))
-        self._settling = Settling(self._lanes, source, state, policy, observe, random, wall)
+        self._settling = Settling(self._lanes, source, state, policy, self._ledger, observe, random, wall)
         self._upkeep = Upkeep(self._lanes, source, self._settling, observe)
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
+        self._writer = threading.Thread()
         self._numbers = itertools.count(1)
         self._sending: dict[int, _Sending] = {}
         self._texts: deque[str] = deque(maxlen=ALERTS_KEPT)
@@ -128,16 +133,16 @@ class Worker:
     # Life
 
     def start(self) -> None:
-        """Start the reader and the senders."""
-        self._threads = [threading.Thread(target=self._guard, args=(self._read,), name="reader", daemon=True)]
+        """Start the reader, the senders, and the thread that writes what the ledger owes."""
+        self._threads = [self._thread("reader", self._read)]
         for number, api in enumerate(self._apis, 1):
-            self._threads.append(
-                threading.Thread(
-                    target=self._guard, args=(self._send_for_ever, api), name=f"sender-{number}", daemon=True
-                )
-            )
-        for thread in self._threads:
+            self._threads.append(self._thread(f"sender-{number}", self._send_for_ever, api))
+        self._writer = self._thread("ledger", self._ledger.work)
+        for thread in (*self._threads, self._writer):
             thread.start()
+
+    def _thread(self, name: str, function: Callable[..., None], *args: object) -> threading.Thread:
+        return threading.Thread(target=self._guard, args=(function, *args), name=name, daemon=True)
 
     def stop(self, deadline: float) -> int:
         """Stop by the deadline (monotonic seconds); returns how many deliveries were given back unsent.
@@ -170,8 +175,10 @@ class Worker:
             self._announce_alerts(float("inf"))
             writes = self._state.flush()
             unconfirmed = list(self._settling.unconfirmed)
+        self._ledger.stop(deadline - reserve / 4)
         wait_for_futures(unconfirmed, max(0.0, deadline - self._clock()))
         wait_for_futures(writes, max(0.0, deadline - self._clock()))
+        self._join([self._writer], deadline)
         for api in self._apis:
             api.close()
         return len(free) + len(behind)
@@ -385,8 +392,11 @@ class Worker:
             self._changed.notify_all()
 
     def _attempt(self, item: Item, chat: str, api: BotApi, started: float) -> Attempt:
+        if isinstance(item.content, EnvelopeError):
+            return Attempt(Terminal(0, str(item.content), "unreadable"))
         if item.expires_at <= self._wall():
             return Attempt(Terminal(0, "expired before it could be sent", "expired"))
+        outgoing = Outgoing(item.delivery, item.content, chat)
 
         def several_chats_err() -> bool:
             with self._changed:
@@ -394,7 +404,7 @@ class Worker:
 
         def send(deadline: float, number: int) -> Attempt:
             around = Surroundings(deadline, self._stopping.wait, several_chats_err)
-            return attempt(item.content, chat, api, around, number)
+            return attempt(outgoing, api, self._ledger, around, number)
 
         lease_left = item.leased_until - self._lease_clock()
         return self._call(api, send, started + min(SEND_SECONDS, lease_left))

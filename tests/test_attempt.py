@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pytest
 
 from telegram_connector.attempt import CONNECT_PAUSES_SECONDS, Attempt, Surroundings, attempt
+from telegram_connector.delivery import Delivery, DeliveryId
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
@@ -18,8 +19,9 @@ from telegram_connector.disposition import (
     Unavailable,
 )
 from telegram_connector.envelope import TelegramOutbound
-from telegram_connector.errors import EnvelopeError
+from telegram_connector.ledger import NullLedger, Outgoing
 
+DELIVERY = Delivery(DeliveryId("S", 1, 1), b"", {}, "", 1, 99.0)
 ENVELOPE = TelegramOutbound(msg_id="m1", text="hello")
 DOWN = Unavailable("no connection")
 BROKEN = Transient(502, "Bad Gateway")
@@ -66,7 +68,7 @@ class Scene:
     def methods(self) -> list[object]:
         return [call[0] for call in self.calls]
 
-    def play(self, content: TelegramOutbound | EnvelopeError = ENVELOPE) -> Attempt:
+    def play(self, envelope: TelegramOutbound = ENVELOPE) -> Attempt:
         def pause(seconds: float) -> bool:
             if seconds:
                 self.pauses.append(seconds)
@@ -76,16 +78,10 @@ class Scene:
             self.noted += 1
             return self._several
 
-        result = attempt(content, "7", self, Surroundings(99.0, pause, several_chats_err), 5)
+        around = Surroundings(99.0, pause, several_chats_err)
+        result = attempt(Outgoing(DELIVERY, envelope, "7"), self, NullLedger(), around, 5)
         assert not self._sends, "not asked as often as the script says"
         return result
-
-
-def test_an_unreadable_envelope_is_terminal_and_asks_nobody():
-    scene = Scene()
-    result = scene.play(EnvelopeError("text", "missing"))
-    assert result == Attempt(Terminal(0, "text: missing", "unreadable"))
-    assert scene.calls == []
 
 
 @pytest.mark.parametrize(
@@ -186,3 +182,49 @@ def test_stopping_asks_getme_nothing(disposition: Disposition, result: Attempt):
     scene = Scene([disposition], stopping=True)
     assert scene.play() == result
     assert scene.methods == ["send"]
+
+
+# Parked: only a refusal proves that nothing was sent
+
+PARKED = TelegramOutbound(msg_id="m1", text="hello", on_ambiguous="park")
+
+
+def test_parked_a_message_in_doubt_is_not_tried_again():
+    scene = Scene([DOUBT])
+    assert scene.play(PARKED) == Attempt(Ambiguous("no answer in time", parked=True))
+    assert scene.methods == ["send", "getMe"]
+
+
+def test_parked_a_server_error_is_in_doubt():
+    scene = Scene([BROKEN])
+    assert scene.play(PARKED) == Attempt(Ambiguous("Bad Gateway", 502, parked=True))
+
+
+def test_parked_server_errors_from_several_chats_hold_the_bot():
+    scene = Scene([BROKEN], several=True)
+    assert scene.play(PARKED) == Attempt(Ambiguous("Bad Gateway", 502, parked=True), outage="Bad Gateway")
+
+
+@pytest.mark.parametrize(
+    "refused", [Terminal(403, "blocked"), Transient(429, "slow down", 3.0), BotFault(401, ""), DOWN]
+)
+def test_parked_what_was_surely_not_sent_is_as_ever(refused: Disposition):
+    sends = [refused] * (3 if refused is DOWN else 1)
+    assert Scene(sends).play(PARKED) == Attempt(refused)
+
+
+# Replies
+
+
+def test_a_reply_to_a_message_of_ours_takes_a_ledger():
+    scene = Scene()
+    result = scene.play(TelegramOutbound(msg_id="m1", text="hello", reply_to="m0"))
+    assert result == Attempt(Terminal(0, "reply_to names a msg_id, which takes TG_LEDGER=kv"))
+    assert scene.calls == []
+
+
+def test_without_one_it_goes_out_as_no_reply_where_the_envelope_allows_it():
+    scene = Scene([WELL])
+    envelope = TelegramOutbound(msg_id="m1", text="hello", reply_to="m0", allow_sending_without_reply=True)
+    assert scene.play(envelope) == Attempt(WELL)
+    assert scene.calls == [("send", envelope, "7", 99.0, 5)]

@@ -16,7 +16,7 @@ from click.testing import CliRunner, Result
 from telegram_connector import topology
 from telegram_connector.checkup import NAMES, Finding, check_up
 from telegram_connector.checkup.broker import STREAM_NAMES, WHO_AM_I, BrokerCheck
-from telegram_connector.checkup.rights import Permissions, Right, covers, needed, overlap
+from telegram_connector.checkup.rights import Permissions, Right, covers, needed, needed_by_ledger, overlap
 from telegram_connector.checkup.skew import epoch_seconds, judge, reading
 from telegram_connector.cli.check import check
 from telegram_connector.sandbox import Sandbox
@@ -132,7 +132,8 @@ def test_a_good_setup(setup: Setup) -> None:
 
 
 def test_nothing_is_made_where_there_is_nothing(setup: Setup) -> None:
-    for name in ("TELEGRAM_OUTBOUND", "TELEGRAM_DEAD", "KV_telegram_state"):
+    for config in topology.provisioned(setup.server.settings()):
+        name = config["name"]
         setup.api(f"STREAM.DELETE.{name}")
     code, lines = setup.lines()
     assert code == 1
@@ -161,12 +162,52 @@ def test_the_permissions_of_deploy_are_enough_and_say_what_they_cannot_see(setup
 
 
 def test_what_the_worker_needs_is_what_deploy_gives() -> None:
-    rights = needed(NatsSettings(nats_url="nats://x", nats_auth="none"))
+    rights = needed(NatsSettings(nats_url="nats://x", nats_auth="none")) + needed_by_ledger(parks=True)
     for verb in ("publish", "subscribe"):
         given = deployed(verb=verb)
         asked = [right.subject for right in rights if right.verb == verb]
         assert [subject for subject in asked if not any(covers(g, subject) for g in given)] == []
         assert [g for g in given if not any(covers(g, subject) for subject in asked)] == []
+
+
+def test_the_ledger_is_looked_at_where_there_is_one_and_not_mentioned_else(setup: Setup) -> None:
+    assert "ledger" not in setup.check().output
+    code, lines = setup.lines(TG_LEDGER="kv")
+    assert (code, lines[1:]) == (0, ["no fault"])
+    assert "✓ ledger        telegram_ledger; telegram_links\n" in setup.check(TG_LEDGER="kv").output
+
+
+def test_without_its_bucket_the_ledger_records_nothing_or_holds_everything_up(setup: Setup) -> None:
+    setup.api("STREAM.DELETE.KV_telegram_ledger")
+    missing = "ledger telegram_ledger does not exist: {}; make it with: telegram-connector provision; "
+    code, lines = setup.lines(TG_LEDGER="kv")
+    assert code == 0
+    assert lines[1] == f"! {missing.format('what is sent is not recorded')}telegram_links"
+    code, lines = setup.lines(TG_LEDGER="kv", TG_ON_AMBIGUOUS="park")
+    assert code == 1
+    assert lines[1] == f"✗ {missing.format('nothing is sent (TG_ON_AMBIGUOUS=park)')}telegram_links"
+    setup.api("STREAM.DELETE.KV_telegram_links")
+    assert "telegram_links does not exist: replies cannot be told" in setup.lines(TG_LEDGER="kv")[1][1]
+
+
+def test_a_bucket_that_forgets_earlier_than_the_settings_say(setup: Setup) -> None:
+    _, lines = setup.lines(TG_LEDGER="kv", TG_LEDGER_RETENTION_DAYS="100")
+    assert lines[1] == (
+        "! ledger telegram_ledger differs: max_age is 2592000 s, expected 8640000 s; "
+        "telegram_links differs: max_age is 7776000 s, expected 8640000 s"
+    )
+
+
+@pytest.mark.parametrize(
+    ("subject", "parked"),
+    [("$JS.API.STREAM.MSG.GET.KV_telegram_ledger", "✗"), ("$KV.telegram_links.>", "!")],
+)
+def test_a_missing_permission_of_the_ledger(setup: Setup, subject: str, parked: str) -> None:
+    setup.permit(without=subject)
+    assert "permissions" not in " ".join(setup.lines()[1])
+    words = f"permissions missing: publish {subject} (see deploy/nats-permissions.conf)"
+    assert setup.lines(TG_LEDGER="kv")[1][0] == f"! {words}"
+    assert setup.lines(TG_LEDGER="kv", TG_ON_AMBIGUOUS="park")[1][0] == f"{parked} {words}"
 
 
 def test_an_administrator_without_permissions_of_its_own(setup: Setup) -> None:

@@ -165,14 +165,10 @@ def test_a_misspelt_variable_is_named(fleet: Fleet) -> None:
 def test_provision_is_idempotent_grows_and_never_shrinks() -> None:
     with running_server() as server:
         env = {"NATS_URL": server.url, "NATS_TELEGRAM_NKEY_SEED": server.admin_seed}
-        assert invoke("provision", **env) == (
-            0,
-            "TELEGRAM_OUTBOUND: created\nTELEGRAM_DEAD: created\nKV_telegram_state: created\n",
-        )
-        assert (
-            invoke("provision", **env)[1]
-            == "TELEGRAM_OUTBOUND: exists\nTELEGRAM_DEAD: exists\nKV_telegram_state: exists\n"
-        )
+        buckets = ("KV_telegram_state", "KV_telegram_ledger", "KV_telegram_links")
+        names = ("TELEGRAM_OUTBOUND", "TELEGRAM_DEAD", *buckets)
+        for did in ("created", "exists"):
+            assert invoke("provision", **env) == (0, "".join(f"{name}: {did}\n" for name in names))
         with server.client() as client:
             config = client.api("STREAM.INFO.TELEGRAM_OUTBOUND")["config"]
             config |= {"max_age": 3600 * 10**9, "subjects": ["telegram.outbound", "other.subject"]}

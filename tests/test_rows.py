@@ -14,8 +14,11 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 ROWS = (
     "errors checks clock disposition delivery gate transport",
     "envelope settings events classify settled settlement marks sandbox",
-    "topology lanes telegram telemetry state attempt alerts deadletter",
-    "bridge settling",
+    "topology lanes telegram telemetry state record alerts deadletter",
+    "links",
+    "ledger resolution",
+    "attempt bridge",
+    "settling",
     "upkeep",
     "worker",
     "relay demo checkup",

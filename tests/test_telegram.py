@@ -72,7 +72,7 @@ def test_every_answer_of_the_catalogue(row):
     assert type(disposition) is CLASSES[row["class"]]
     match disposition:
         case Sent():
-            assert disposition == Sent(42)
+            assert disposition == Sent(42, chat_id=1)
         case Transient():
             assert disposition.rate_limited == (row["class"] == "rate_limited")
             expected = (row["parameters"] or {}).get("retry_after")

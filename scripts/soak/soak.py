@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import base64
 import json
 import os
 import random
@@ -12,6 +13,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -22,9 +24,12 @@ import verdict
 from stage import Stage
 
 from telegram_connector.bridge import NatsClient
-from telegram_connector.envelope import TelegramOutbound, encode
+from telegram_connector.deadletter import REASON
+from telegram_connector.envelope import TelegramOutbound, decode, encode
 from telegram_connector.errors import BridgeError
+from telegram_connector.record import key_of
 from telegram_connector.settings import Settings, variables
+from telegram_connector.topology import LEDGER_BUCKET
 
 TOKEN = "100001:" + "soak".ljust(35, "_")
 OURS = ("TELEGRAM_", "NATS_", "TG_", "LOG_")
@@ -92,6 +97,8 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--server-kills", type=int, default=10, help="by SIGKILL")
     made.add_argument("--faulty", type=float, default=0.05, help="share of faulty answers, 0 to 1")
     made.add_argument("--connectors", type=int, default=2, help="how many run on the one durable")
+    made.add_argument("--ledger", action="store_true", help="with TG_LEDGER=kv")
+    made.add_argument("--park", action="store_true", help="and TG_ON_AMBIGUOUS=park: nothing is sent twice")
     made.add_argument("--seed", type=int, default=1, help="of messages, kills and faults")
     made.add_argument(
         "--minutes",
@@ -113,6 +120,7 @@ class Soak:
         self._random = random.Random(options.seed)
         self._publishing_seconds = options.minutes * 60 / 2
         self._published: dict[str, tuple[str, float]] = {}
+        self._published_by_id: dict[str, str] = {}
         self._done = threading.Event()
         base = {name: value for name, value in os.environ.items() if not name.upper().startswith(OURS)}
         base = {name: value for name, value in base.items() if not name.upper().endswith("_PROXY")}
@@ -120,6 +128,10 @@ class Soak:
         relay = dict(RELAY_ENV)
         if "TG_STANDBY_TAKEOVER_SECS" in variables(Settings):
             relay["TG_STANDBY_TAKEOVER_SECS"] = str(TAKEOVER_SECONDS)
+        if options.ledger or options.park:
+            relay |= {"TG_LEDGER": "kv", "TG_ON_AMBIGUOUS": "park" if options.park else "retry"}
+        if options.park:  # each parked message is told to the operator's chat: nothing that was published
+            relay["META_ALERT_ON_DROP"] = "false"
         self._stage = Stage(folder, base, relay)
 
     def run(self) -> verdict.Story:
@@ -166,6 +178,7 @@ class Soak:
         envelope = TelegramOutbound(msg_id=f"soak-{number}", chat=chat, text=text)
         client.publish("telegram.outbound", encode(envelope), {"Nats-Msg-Id": envelope.msg_id})
         self._published[text] = (chat, time.time())
+        self._published_by_id[envelope.msg_id] = chat
 
     def _kill(self, begun: float) -> list[verdict.Kill]:
         """Kill and restart, spread over the time of publishing."""
@@ -221,7 +234,8 @@ class Soak:
         # One goes on while another's last seconds are looked at, so the record is read before they stop.
         with stage.server.client() as client:
             in_stream = client.api("STREAM.INFO.TELEGRAM_OUTBOUND")["state"]["messages"]
-            dead = client.api("STREAM.INFO.TELEGRAM_DEAD")["state"]["messages"]
+            dead, parked = self._dead_letters(client)
+            on_record = self._records(client) if self._options.ledger or self._options.park else {}
         for number in range(self._options.connectors):
             stage.await_started(number)
         codes = [stage.end_relay(number, signal.SIGTERM) for number in range(self._options.connectors)]
@@ -243,7 +257,10 @@ class Soak:
                 for call in record
             ],
             kills=[*kills, *ends],
-            dead=[f"sequence {n + 1} of TELEGRAM_DEAD" for n in range(dead)],
+            dead=dead,
+            parks=self._options.park,
+            parked=parked,
+            on_record=on_record,
             in_stream=in_stream,
             told=stage.told(secrets),
             strict=pinned or self._options.connectors == 1,
@@ -251,6 +268,39 @@ class Soak:
             unfinished=unfinished,
             seconds=seconds,
         )
+
+    def _dead_letters(self, client: NatsClient) -> tuple[list[str], dict[str, str]]:
+        """Those that no soak should have, in words; of those in doubt the text and the ledger's word."""
+        dead, parked = [], {}
+        for number in range(client.api("STREAM.INFO.TELEGRAM_DEAD")["state"]["messages"]):
+            message = client.api("STREAM.MSG.GET.TELEGRAM_DEAD", {"seq": number + 1})["message"]
+            headers = base64.b64decode(message["hdrs"]).decode()
+            if self._options.park and f"{REASON}: ambiguous\r\n" in headers:
+                envelope = decode(base64.b64decode(message["data"]))
+                subject = f"$KV.{LEDGER_BUCKET}.{key_of(TOKEN.partition(':')[0], envelope)}"
+                stored = client.api(f"STREAM.MSG.GET.KV_{LEDGER_BUCKET}", {"last_by_subj": subject})
+                record = json.loads(base64.b64decode(stored["message"]["data"]))
+                parked[envelope.text] = record["status"]
+            else:
+                dead.append(f"sequence {number + 1} of TELEGRAM_DEAD")
+        return dead, parked
+
+    def _records(self, client: NatsClient) -> Counter[str]:
+        """How many records the ledger has in each state."""
+        found: Counter[str] = Counter()
+        for n in range(self._options.messages):
+            chat = self._published_by_id.get(f"soak-{n}")
+            if chat is None:
+                continue
+            key = key_of(TOKEN.partition(":")[0], TelegramOutbound(msg_id=f"soak-{n}", chat=chat, text="x"))
+            subject = f"$KV.{LEDGER_BUCKET}.{key}"
+            try:
+                stored = client.api(f"STREAM.MSG.GET.KV_{LEDGER_BUCKET}", {"last_by_subj": subject})
+            except BridgeError:
+                found["none"] += 1
+            else:
+                found[json.loads(base64.b64decode(stored["message"]["data"]))["status"]] += 1
+        return found
 
     def _accepted(self) -> int:
         return int(self._stage.ask("count")["count"])

@@ -69,7 +69,10 @@ class Story:
         published: Per text, which is unique: its chat and when the server confirmed it, in stream order.
         sends: The sandbox's record, in its order.
         kills: In order of time.
-        dead: Dead letters, in words.
+        dead: Dead letters other than parked ones, in words.
+        parks: Whether what is in doubt is parked: then nothing at all may be sent twice.
+        parked: Texts whose dead letter says that nobody knows, and what the ledger says of each.
+        on_record: How many records the ledger has in each state.
         in_stream: Messages that the stream took; more than were published means that it took one twice.
         told: Where a secret was printed, in words.
         strict: Whether one connector sends at a time; else order is kept by each for itself only.
@@ -83,6 +86,9 @@ class Story:
     sends: Sequence[Sent]
     kills: Sequence[Kill]
     dead: Sequence[str] = ()
+    parks: bool = False
+    parked: Mapping[str, str] = field(default_factory=dict)
+    on_record: Mapping[str, int] = field(default_factory=dict)
     in_stream: int = 0
     told: Sequence[str] = ()
     strict: bool = True
@@ -128,7 +134,7 @@ def judge(story: Story) -> Verdict:
     arrived: dict[str, Sent] = {}
     for send in ours:
         arrived.setdefault(send.text, send)
-    lost = tuple(text for text in story.published if text not in arrived)
+    lost = tuple(text for text in story.published if text not in arrived and text not in story.parked)
     doubles = tuple(_doubles(story, ours))
     breaks = tuple(_breaks(story, arrived))
     return Verdict(
@@ -155,13 +161,19 @@ def _broken(
         yield f"{len(lost)} messages lost, the first {lost[0][:40]!r}"
     if story.dead:
         yield f"{len(story.dead)} messages became dead letters, the first {story.dead[0]}"
-    unexplained = [d for d in doubles if not d.reason]
+    unexplained = [d for d in doubles if story.parks or not d.reason]
     if unexplained:
         first = unexplained[0]
+        why = "although they were to be parked" if story.parks else "without a reason"
         yield (
-            f"{len(unexplained)} messages sent again without a reason, the first {first.text[:40]!r} "
+            f"{len(unexplained)} messages sent again {why}, the first {first.text[:40]!r} "
             f"after {first.after_seconds:.2f} s"
         )
+    unlisted = [text for text, status in story.parked.items() if status != "send_ambiguous"]
+    if unlisted:
+        status = story.parked[unlisted[0]]
+        first = f"{unlisted[0][:40]!r}: {status}"
+        yield f"{len(unlisted)} parked messages are not in doubt on record, the first {first}"
     if breaks and story.strict:
         chat, earlier, later = breaks[0]
         yield f"{len(breaks)} order breaks, the first in chat {chat}: {later[:40]!r} after {earlier[:40]!r}"
@@ -245,6 +257,8 @@ def table(story: Story, verdict: Verdict) -> str:
         ("messages published", str(len(story.published))),
         ("messages lost", str(len(verdict.lost))),
         ("dead-lettered", str(len(story.dead))),
+        *([("parked, in doubt on record", str(len(story.parked)))] if story.parks else []),
+        *((f"  records {status}", str(count)) for status, count in sorted(story.on_record.items())),
         ("sent more than once", str(len(verdict.doubles))),
     ]
     rows += [(f"  {reason}", str(count)) for reason, count in sorted(verdict.reasons.items())]

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, TypeVar
 
 from telegram_connector.bridge.link import REQUEST_SECONDS, Link
 from telegram_connector.bridge.loop import LoopThread
+from telegram_connector.bridge.store import Bucket
+from telegram_connector.delivery import Versioned
 from telegram_connector.errors import ApiError, Disconnected, Unanswered
 from telegram_connector.settings import NatsSettings
 
@@ -127,6 +129,24 @@ class NatsClient:
                 int(error.get("code", 0)), int(error.get("err_code", 0)), str(error.get("description", ""))
             )
         return PubAck(int(document["seq"]), bool(document.get("duplicate", False)))
+
+    def announce(self, subject: str, payload: bytes) -> None:
+        """Publish without a receipt; nobody need listen, and no stream is asked.
+
+        Raises:
+            Disconnected: Nothing was sent.
+        """
+        self._wait(self._loop.submit(self._open().publish(subject, payload)))
+
+    # The seam `delivery.Records`, so that `links.Links` works over this connection.
+
+    def read(self, bucket: str, key: str) -> Future[Versioned | None]:
+        """What is stored under a key of a key-value bucket; None where there is nothing."""
+        return self._loop.submit(Bucket(bucket, lambda: self._link).read(key))
+
+    def write(self, bucket: str, key: str, value: bytes, revision: int | None) -> Future[int]:
+        """Replace a revision of a key, None for whatever there is; resolves to the new one."""
+        return self._loop.submit(Bucket(bucket, lambda: self._link).write(key, value, revision))
 
     def _open(self) -> Link:
         if self._link is None:

@@ -7,11 +7,13 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from telegram_connector.bridge.client import NatsClient
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND, STREAM_NOT_FOUND
+from telegram_connector.bridge.store import (
+    EXPECTED_REVISION,
+    NO_MESSAGE_FOUND,
+    STREAM_NOT_FOUND,
+    WRONG_LAST_SEQUENCE,
+)
 from telegram_connector.errors import ApiError, BridgeError
-
-WRONG_LAST_SEQUENCE = 10071
-_EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 
 
 class NoBucket(BridgeError):
@@ -86,7 +88,16 @@ class KeyValue:
                 revision = self.update(key, value, int(last["seq"]))
         return revision
 
-    def update(self, key: str, value: bytes, revision: int) -> int | None:
+    def delete(self, key: str, revision: int) -> int | None:
+        """Delete a value unless somebody else has written since `revision`; as `update`.
+
+        Its marker, which has no value, stays for as long as the bucket keeps things.
+        """
+        return self.update(key, b"", revision, {"KV-Operation": "DEL"})
+
+    def update(
+        self, key: str, value: bytes, revision: int, headers: Mapping[str, str] | None = None
+    ) -> int | None:
         """Write unless somebody else has since `revision`; the new revision, None when somebody has.
 
         Raises:
@@ -94,7 +105,7 @@ class KeyValue:
         """
         try:
             return self._client.publish(
-                f"$KV.{self.bucket}.{key}", value, {_EXPECTED: str(revision)}
+                f"$KV.{self.bucket}.{key}", value, {EXPECTED_REVISION: str(revision), **(headers or {})}
             ).sequence
         except ApiError as error:
             if error.err_code == WRONG_LAST_SEQUENCE:

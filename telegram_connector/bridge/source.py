@@ -1,4 +1,4 @@
-"""The JetStream side of the relay as the blocking side sees it: `MessageSource` and `Store`."""
+"""The JetStream side of the relay as the blocking side sees it: `MessageSource`, `Store` and `Records`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from telegram_connector.bridge.consumer import BoundConsumer
 from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.loop import LoopThread, result_or
 from telegram_connector.bridge.settler import Settler
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND
+from telegram_connector.bridge.store import NO_MESSAGE_FOUND, Bucket
 from telegram_connector.bridge.supervisor import Supervisor
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import (
@@ -27,6 +27,7 @@ from telegram_connector.delivery import (
     Nak,
     Reset,
     Term,
+    Versioned,
 )
 from telegram_connector.errors import ApiError, BridgeError
 from telegram_connector.events import Observer, ThreadDied
@@ -37,7 +38,7 @@ CANCEL_AGAIN_SECONDS = 0.1
 
 
 class JetStreamSource:
-    """Implements `MessageSource` and `Store` on a real server.
+    """Implements `MessageSource`, `Store` and `Records` on a real server.
 
     Args:
         on_death: Called with the error when the bridge dies of a bug; the source is then useless.
@@ -256,6 +257,19 @@ class JetStreamSource:
         """Write to the state bucket; nothing happens where there is no bucket."""
         assert self._supervisor is not None
         return self._loop.submit(self._supervisor.bucket.put(key, value))
+
+    # Records
+
+    def read(self, bucket: str, key: str) -> Future[Versioned | None]:
+        return self._loop.submit(self._bucket(bucket).read(key))
+
+    def write(self, bucket: str, key: str, value: bytes, revision: int | None) -> Future[int]:
+        return self._loop.submit(self._bucket(bucket).write(key, value, revision))
+
+    def _bucket(self, name: str) -> Bucket:
+        assert self._supervisor is not None
+        supervisor = self._supervisor
+        return Bucket(name, lambda: supervisor.link)
 
     # Called on the asyncio thread
 

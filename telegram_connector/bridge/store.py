@@ -7,9 +7,12 @@ import json
 from collections.abc import Callable
 
 from telegram_connector.bridge.link import Link
-from telegram_connector.errors import ApiError, BridgeError, Disconnected
+from telegram_connector.delivery import Versioned
+from telegram_connector.errors import ApiError, BridgeError, Disconnected, RevisionMismatch
 
 NO_MESSAGE_FOUND = 10037
+WRONG_LAST_SEQUENCE = 10071
+EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
 STREAM_NOT_FOUND = 10059
 
 
@@ -46,9 +49,29 @@ class Bucket:
         Raises:
             BridgeError: It cannot be read now.
         """
-        return await self._read(key) if self._usable else None
+        return await self._read(key) or None if self._usable else None
 
     async def _read(self, key: str) -> bytes | None:
+        found = await self.read(key)
+        return found.value if found else None
+
+    async def put(self, key: str, value: bytes) -> None:
+        """Write, whatever was there.
+
+        Raises:
+            BridgeError: It was not written, or nobody said that it was.
+        """
+        if self._usable:
+            await self.write(key, value, None)
+
+    # For whom a bucket that is missing is not as good as an empty one.
+
+    async def read(self, key: str) -> Versioned | None:
+        """The value and its revision; None where there is none.
+
+        Raises:
+            BridgeError: It cannot be read now; a bucket that does not exist too.
+        """
         subject = f"$KV.{self.name}.{key}"
         try:
             answer = await self._now().api(f"STREAM.MSG.GET.KV_{self.name}", {"last_by_subj": subject})
@@ -57,22 +80,25 @@ class Bucket:
                 return None
             raise
         # A key that was deleted has a last message all the same, an empty one.
-        return base64.b64decode(answer["message"].get("data", "")) or None
+        message = answer["message"]
+        return Versioned(base64.b64decode(message.get("data", "")), int(message["seq"]))
 
-    async def put(self, key: str, value: bytes) -> None:
-        """Write, whatever was there.
+    async def write(self, key: str, value: bytes, revision: int | None) -> int:
+        """Replace `revision`, 0 for nothing yet, None for whatever there is; returns the new one.
 
         Raises:
-            BridgeError: It was not written, or nobody said that it was.
+            RevisionMismatch: The key has another revision.
+            Unanswered: It may have been written.
+            BridgeError: It was not written.
         """
-        if not self._usable:
-            return
-        answer = await self._now().request(f"$KV.{self.name}.{key}", value)
-        error = json.loads(answer.data).get("error")
-        if error:
-            raise ApiError(
-                int(error.get("code", 0)), int(error.get("err_code", 0)), str(error.get("description", ""))
-            )
+        headers = None if revision is None else {EXPECTED_REVISION: str(revision)}
+        answer = await self._now().request(f"$KV.{self.name}.{key}", value, headers=headers)
+        document = json.loads(answer.data)
+        if error := document.get("error"):
+            code, err_code = int(error.get("code", 0)), int(error.get("err_code", 0))
+            kind = RevisionMismatch if err_code == WRONG_LAST_SEQUENCE else ApiError
+            raise kind(code, err_code, str(error.get("description", "")))
+        return int(document["seq"])
 
     def _now(self) -> Link:
         link = self._link()

@@ -14,11 +14,11 @@ from telegram_connector.classify import one_line
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
-    Disposition,
     Migrated,
     Sent,
     Terminal,
     Transient,
+    Tried,
     Unavailable,
 )
 from telegram_connector.settings import Settings
@@ -158,7 +158,7 @@ def describe(chat: dict[str, Any]) -> str:
     return one_line(" ".join(part for part in (str(name or ""), f"@{username}" if username else "") if part))
 
 
-def words(answer: Disposition) -> str:
+def words(answer: Tried) -> str:
     """What went wrong with a question."""
     match answer:
         case Sent():

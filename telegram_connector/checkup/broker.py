@@ -14,10 +14,10 @@ from telegram_connector import topology
 from telegram_connector.bridge import NatsClient
 from telegram_connector.bridge.link import ConnectError, PermissionDenied
 from telegram_connector.checkup.finding import Finding, Severity, skip
-from telegram_connector.checkup.rights import Permissions, Right, covers, needed, overlap
+from telegram_connector.checkup.rights import Permissions, Right, covers, needed, needed_by_ledger, overlap
 from telegram_connector.checkup.skew import Reading, epoch_seconds, reading
 from telegram_connector.errors import ApiError, BridgeError
-from telegram_connector.settings import NatsSettings
+from telegram_connector.settings import Settings
 
 NATS = "NATS"
 PERMISSIONS = "permissions"
@@ -26,6 +26,7 @@ CONSUMER = "consumer"
 DEAD_LETTERS = "dead letters"
 SUBJECTS = "subjects"
 BUCKET = "bucket"
+LEDGER = "ledger"
 
 CONSUMER_NOT_FOUND = 10014
 STREAM_NOT_FOUND = 10059
@@ -41,9 +42,9 @@ Refusal: TypeAlias = ApiError | PermissionDenied
 class BrokerCheck:
     """Asks NATS with the worker's own credentials; makes and changes nothing."""
 
-    names = (NATS, PERMISSIONS, STREAM, CONSUMER, DEAD_LETTERS, SUBJECTS, BUCKET)
+    names: tuple[str, ...] = (NATS, PERMISSIONS, STREAM, CONSUMER, DEAD_LETTERS, SUBJECTS, BUCKET)
 
-    def __init__(self, settings: NatsSettings, wall: Callable[[], float]) -> None:
+    def __init__(self, settings: Settings, wall: Callable[[], float]) -> None:
         """Prepare; nothing is connected yet.
 
         Args:
@@ -53,6 +54,8 @@ class BrokerCheck:
         self.readings: list[Reading] = []
         self._settings = settings
         self._wall = wall
+        if settings.ledger == "kv":
+            self.names = (*self.names, LEDGER)
 
     def findings(self) -> Iterator[Finding]:
         """Look at one thing after the other; what depends on a failed one is skipped."""
@@ -85,7 +88,7 @@ class _Inspection:
     def __init__(
         self,
         client: NatsClient,
-        settings: NatsSettings,
+        settings: Settings,
         wall: Callable[[], float],
         readings: list[Reading],
     ) -> None:
@@ -105,6 +108,7 @@ class _Inspection:
             DEAD_LETTERS: self._look_at_dead_letters,
             SUBJECTS: self._look_at_subjects,
             BUCKET: self._look_at_bucket,
+            **({LEDGER: self._look_at_ledger} if self._settings.ledger == "kv" else {}),
         }
         names = list(steps)
         for number, (name, step) in enumerate(steps.items()):
@@ -167,7 +171,10 @@ class _Inspection:
         data = answer.get("data") or {}
         self._permissions = permissions = Permissions(data.get("permissions"))
         keeps_dead_letters = isinstance(self._stream(self._settings.dead_stream), dict)
-        missing = [r for r in needed(self._settings, keeps_dead_letters) if not permissions.allow(r)]
+        rights = needed(self._settings, keeps_dead_letters)
+        if self._settings.ledger == "kv":
+            rights += needed_by_ledger(self._parks)
+        missing = [right for right in rights if not permissions.allow(right)]
         if missing:
             severity: Severity = "fault" if any(right.vital for right in missing) else "warning"
             listed = ", ".join(str(right) for right in missing)
@@ -241,6 +248,27 @@ class _Inspection:
         expected = topology.state_bucket()
         lacking = "attempts and holds do not outlive the worker"
         return self._look_at_optional(BUCKET, expected["name"], topology.STATE_BUCKET, expected, lacking)
+
+    def _look_at_ledger(self) -> Finding:
+        """Both of its buckets, in one finding that is as bad as the worse of them."""
+        settings = self._settings
+        records, links = topology.ledger_bucket(settings), topology.links_bucket(settings)
+        lacking = "nothing is sent (TG_ON_AMBIGUOUS=park)" if self._parks else "what is sent is not recorded"
+        found = [
+            self._look_at_optional(LEDGER, bucket["name"], name, bucket, without)
+            for name, bucket, without in (
+                (topology.LEDGER_BUCKET, records, lacking),
+                (topology.LINKS_BUCKET, links, "replies cannot be told"),
+            )
+        ]
+        severity: Severity = next((f.severity for f in found if f.severity != "ok"), "ok")
+        if self._parks and not isinstance(self._stream(records["name"]), dict):
+            severity = "fault"
+        return Finding(LEDGER, severity, "; ".join(dict.fromkeys(f.detail for f in found)))
+
+    @property
+    def _parks(self) -> bool:
+        return self._settings.on_ambiguous == "park"
 
     def _look_at_optional(
         self, check: str, stream: str, shown: str, expected: topology.Config, lacking: str

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from telegram_connector.settings import NatsSettings
-from telegram_connector.topology import STATE_BUCKET
+from telegram_connector.topology import LEDGER_BUCKET, LINKS_BUCKET, STATE_BUCKET
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,25 @@ def needed(settings: NatsSettings, keeps_dead_letters: bool = True) -> tuple[Rig
         Right("publish", f"$JS.API.STREAM.INFO.{settings.dead_stream}", vital=False),
         Right("publish", settings.dead_subject, vital=keeps_dead_letters),
         Right("publish", settings.alert_subject, vital=False),
+    )
+
+
+def needed_by_ledger(parks: bool) -> tuple[Right, ...]:
+    """What the worker needs besides with ``TG_LEDGER=kv``.
+
+    Args:
+        parks: ``TG_ON_AMBIGUOUS=park``: nothing is sent that cannot be recorded.
+    """
+    return tuple(
+        right
+        for bucket in (LEDGER_BUCKET, LINKS_BUCKET)
+        for right in (
+            # Only this command asks it.
+            Right("publish", f"$JS.API.STREAM.INFO.KV_{bucket}", vital=False),
+            Right("publish", f"$JS.API.STREAM.MSG.GET.KV_{bucket}", vital=parks),
+            # A link is owed until it is stored; what a missing one holds up is replies.
+            Right("publish", f"$KV.{bucket}.>", vital=parks and bucket == LEDGER_BUCKET),
+        )
     )
 
 

@@ -9,6 +9,7 @@ from telegram_connector.cli.chats import chats
 from telegram_connector.cli.check import check
 from telegram_connector.cli.dead import dead
 from telegram_connector.cli.demo import demo
+from telegram_connector.cli.ledger import ledger
 from telegram_connector.cli.provision import provision
 from telegram_connector.cli.publish import publish
 from telegram_connector.cli.run import run
@@ -25,5 +26,5 @@ def main() -> None:
     """
 
 
-for command in (run, demo, check, provision, publish, dead, chats, sandbox):
+for command in (run, demo, check, provision, publish, dead, ledger, chats, sandbox):
     main.add_command(command)

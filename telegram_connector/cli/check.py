@@ -27,8 +27,9 @@ def check(as_json: bool) -> None:
     """Look whether a worker could do its work, without doing any of it.
 
     One line each for settings, Bot API, token, default chat, NATS, permissions, stream, consumer, dead
-    letters, subjects, bucket and clock. Sends no message and creates nothing; uses the worker's variables and
-    the worker's NATS permissions; may run beside it. Takes 20 seconds at most.
+    letters, subjects, bucket, ledger (with TG_LEDGER=kv) and clock. Sends no message and creates nothing;
+    uses the worker's variables and the worker's NATS permissions; may run beside it. Takes 20 seconds at
+    most.
 
     Exit codes: 0 no fault (warnings allowed), 1 a fault or dormant, 78 settings wrong.
 

@@ -30,6 +30,11 @@ def nats_settings() -> NatsSettings:
         _refuse(error)
 
 
+def bot_id() -> str | None:
+    """The id of the bot whose token the environment holds; None where it holds none."""
+    return os.environ.get("TELEGRAM_BOT_TOKEN", "").strip().partition(":")[0] or None
+
+
 def misspelt() -> tuple[str, ...]:
     """Variables that look like ours and are not."""
     return unknown_variables(os.environ)
