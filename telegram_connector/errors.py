@@ -8,8 +8,9 @@
     ├── BridgeError         NATS or JetStream
     │   ├── Disconnected    no connection now; nothing was done
     │   ├── Unanswered      no answer in time; it may have been done
-    │   └── ApiError        JetStream said no, with its code
-    │       └── RevisionMismatch  somebody else wrote the key first
+    │   ├── ApiError        JetStream said no, with its code
+    │   │   └── RevisionMismatch  somebody else wrote the key first
+    │   └── PublishFailed   an envelope was not published; says whether it may be stored all the same
     ├── LedgerError         a record of the ledger cannot be read, or cannot become what was asked
     └── RelayFailed         a thread of the relay died; its cause is chained
 """
@@ -84,6 +85,29 @@ class RevisionMismatch(ApiError):
 
 class LedgerError(TelegramConnectorError):
     """Raised when a record of the ledger cannot be read, or cannot become what was asked."""
+
+
+class PublishFailed(BridgeError):
+    """Raised when an envelope was not published, or nobody knows whether it was.
+
+    Attributes:
+        msg_id: The envelope's.
+        reason: What happened, with the variable to look at where there is one; no credentials.
+        maybe_stored: Whether it may be in the stream all the same. Publishing it again with the same `msg_id`
+            is safe within the stream's duplicate window, 5 minutes as provisioned; after that it may be
+            stored, and shown, twice.
+    """
+
+    def __init__(self, msg_id: str, reason: str, maybe_stored: bool) -> None:
+        self.msg_id = msg_id
+        self.reason = reason
+        self.maybe_stored = maybe_stored
+        known = "may be stored or not, nobody said" if maybe_stored else "is not stored"
+        super().__init__(f"{msg_id[:200]} {known}: {reason}")
+
+    def __reduce__(self) -> tuple[type[PublishFailed], tuple[str, str, bool]]:
+        # Results of worker processes are pickled, exceptions too.
+        return type(self), (self.msg_id, self.reason, self.maybe_stored)
 
 
 class RelayFailed(TelegramConnectorError):

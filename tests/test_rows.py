@@ -12,16 +12,17 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 
 # From the top down; a name may be a module or a whole package. Row neighbours do not know each other.
 ROWS = (
-    "errors checks clock disposition delivery gate transport",
+    "errors checks clock disposition delivery gate scrubber transport",
     "envelope settings events classify settled settlement marks sandbox",
-    "topology lanes telegram telemetry state record alerts deadletter",
+    "topology lanes gathering telegram telemetry state record alerts deadletter",
     "links",
     "ledger resolution",
     "attempt bridge",
     "settling",
     "upkeep",
     "worker",
-    "relay demo checkup",
+    "relay publisher demo checkup",
+    "handler",
     "cli pytest_plugin",
     "__main__",
 )

@@ -158,7 +158,7 @@ class Archive:
         Raises:
             BridgeError: It was not stored, or nobody said that it was.
         """
-        return self._client.publish(self._settings.subject, payload, headers).sequence
+        return self._client.publish(self._settings.subject, payload, headers).seq
 
     def taken_by(self, wanted: Record, message_id: int, hashed_chat: str) -> Link | None:
         """The link of Telegram's id in a chat, where it is that of another message.

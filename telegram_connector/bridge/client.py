@@ -23,11 +23,29 @@ AT_ONCE = (
 )
 
 
-class PubAck(NamedTuple):
+class PublishAck(NamedTuple):
     """JetStream's receipt: the message's sequence, and whether it was there already."""
 
-    sequence: int
+    seq: int
     duplicate: bool
+
+
+def receipt(answer: bytes) -> PublishAck:
+    """Read what JetStream answers to a publish.
+
+    Raises:
+        ApiError: The stream refused it.
+        Unanswered: It is no receipt: somebody else serves the subject.
+    """
+    try:
+        document = json.loads(answer)
+        if error := document.get("error"):
+            raise ApiError(
+                int(error.get("code", 0)), int(error.get("err_code", 0)), str(error.get("description", ""))
+            )
+        return PublishAck(int(document["seq"]), bool(document.get("duplicate", False)))
+    except (ValueError, KeyError, AttributeError, TypeError):
+        raise Unanswered("the answer is no receipt of JetStream's") from None
 
 
 class NatsClient:
@@ -114,7 +132,7 @@ class NatsClient:
         """The server's version."""
         return self._open().version
 
-    def publish(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PubAck:
+    def publish(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PublishAck:
         """Publish to a stream and wait for its receipt.
 
         Raises:
@@ -123,12 +141,7 @@ class NatsClient:
             Disconnected: It was not stored.
         """
         answer = self._wait(self._loop.submit(self._open().request(subject, payload, headers=headers)))
-        document = json.loads(answer.data)
-        if error := document.get("error"):
-            raise ApiError(
-                int(error.get("code", 0)), int(error.get("err_code", 0)), str(error.get("description", ""))
-            )
-        return PubAck(int(document["seq"]), bool(document.get("duplicate", False)))
+        return receipt(answer.data)
 
     def announce(self, subject: str, payload: bytes) -> None:
         """Publish without a receipt; nobody need listen, and no stream is asked.

@@ -106,7 +106,7 @@ class KeyValue:
         try:
             return self._client.publish(
                 f"$KV.{self.bucket}.{key}", value, {EXPECTED_REVISION: str(revision), **(headers or {})}
-            ).sequence
+            ).seq
         except ApiError as error:
             if error.err_code == WRONG_LAST_SEQUENCE:
                 return None

@@ -304,6 +304,19 @@ class Link:
         with contextlib.suppress(BaseException):
             await asyncio.gather(closing, return_exceptions=True)
 
+    def disown(self) -> None:
+        """In a forked child: let go of the connection, which stays the parent's, and open, there.
+
+        Its descriptor is pointed elsewhere. Closing the socket or the loop here would take it out of the
+        selector that parent and child share.
+        """
+        writer = getattr(getattr(self._client, "_transport", None), "_io_writer", None)
+        socket_ = writer.get_extra_info("socket") if writer is not None else None
+        if socket_ is not None and socket_.fileno() >= 0:
+            null = os.open(os.devnull, os.O_RDWR)
+            os.dup2(null, socket_.fileno(), inheritable=False)
+            os.close(null)
+
 
 def describe(error: BaseException | None) -> str:
     """An error of the NATS client in words; its texts hold no credentials (read in its source)."""

@@ -33,7 +33,10 @@ class _DaemonThreads(ThreadPoolExecutor):
                 except BaseException as error:  # noqa: BLE001 - it belongs to whoever waits
                     future.set_exception(error)
 
-        threading.Thread(target=run, name="nats-lookup", daemon=True).start()
+        try:
+            threading.Thread(target=run, name="nats-lookup", daemon=True).start()
+        except RuntimeError:  # Python 3.12 starts no threads while it exits
+            run()
         return future
 
 

@@ -9,23 +9,11 @@ from collections.abc import Iterable
 
 from pythonjsonlogger.json import JsonFormatter
 
+from telegram_connector.scrubber import Scrubber as Scrubber
+
 MAX_LINE_BYTES = 8000  # log routers cut longer lines, Heroku's at 10,000 bytes
-REDACTED = "<redacted>"
 
 _TEXT_ATTRIBUTES = ("nats_msg_id", "chat", "kind", "status_code", "attempt", "stream_seq", "duration_ms")
-
-
-class Scrubber:
-    """Replaces secrets by their exact value, also as they look inside JSON and URLs."""
-
-    def __init__(self, secrets: Iterable[str]) -> None:
-        forms = {form for s in secrets if s for form in (s, json.dumps(s)[1:-1], s.replace(":", "%3A"))}
-        self._forms = sorted(forms, key=len, reverse=True)
-
-    def __call__(self, line: str) -> str:
-        for form in self._forms:
-            line = line.replace(form, REDACTED)
-        return line
 
 
 class JsonLines(JsonFormatter):

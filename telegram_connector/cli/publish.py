@@ -9,10 +9,12 @@ from typing import BinaryIO
 
 import click
 
-from telegram_connector.bridge import NatsClient
-from telegram_connector.cli.settings import nats_settings
-from telegram_connector.envelope import MSG_ID_HEADER, TelegramOutbound, decode, encode
-from telegram_connector.errors import BridgeError, EnvelopeError
+from telegram_connector.cli.settings import nats_settings, refuse
+from telegram_connector.envelope import TelegramOutbound, decode
+from telegram_connector.errors import EnvelopeError, PublishFailed, SettingsError
+from telegram_connector.publisher import PublishAck, Publisher
+
+TIMEOUT_SECONDS = 5.0
 
 
 @click.command()
@@ -43,8 +45,6 @@ def publish(
     if (text is None) == (envelopes is None):
         raise click.UsageError("give either TEXT or --envelopes")
     settings = nats_settings()
-    if {"*", ">"} & set(settings.subject.split(".")):
-        raise click.UsageError("TG_SUBJECT has a wildcard: set it to the one subject to publish to")
     try:
         if envelopes is not None:
             outbound = list(_read(envelopes))
@@ -61,15 +61,18 @@ def publish(
                     disable_notification=True if silent else None,
                 )
             ]
-        payloads = [(envelope, encode(envelope)) for envelope in outbound]
-        with NatsClient(settings, "telegram_connector publish") as client:
-            for envelope, payload in payloads:
-                ack = client.publish(settings.subject, payload, {MSG_ID_HEADER: envelope.msg_id})
-                note = " (a duplicate: it was there already)" if ack.duplicate else ""
-                click.echo(f"{envelope.msg_id} stored as sequence {ack.sequence}{note}")
-    except (EnvelopeError, BridgeError) as error:
+        with Publisher(settings, name="telegram_connector publish") as publisher:
+            publisher.publish_many(outbound, TIMEOUT_SECONDS, progress=_say)
+    except SettingsError as error:
+        refuse(error)
+    except (EnvelopeError, PublishFailed) as error:
         click.echo(f"telegram-connector publish: {error}", err=True)
         sys.exit(1)
+
+
+def _say(envelope: TelegramOutbound, ack: PublishAck) -> None:
+    note = " (a duplicate: it was there already)" if ack.duplicate else ""
+    click.echo(f"{envelope.msg_id} stored as sequence {ack.seq}{note}")
 
 
 def _read(lines: BinaryIO) -> Iterator[TelegramOutbound]:

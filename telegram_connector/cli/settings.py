@@ -19,7 +19,7 @@ def relay_settings() -> Settings:
     try:
         return Settings.from_env(os.environ)
     except SettingsError as error:
-        _refuse(error)
+        refuse(error)
 
 
 def nats_settings() -> NatsSettings:
@@ -27,7 +27,7 @@ def nats_settings() -> NatsSettings:
     try:
         return NatsSettings.from_env(os.environ)
     except SettingsError as error:
-        _refuse(error)
+        refuse(error)
 
 
 def bot_id() -> str | None:
@@ -40,7 +40,8 @@ def misspelt() -> tuple[str, ...]:
     return unknown_variables(os.environ)
 
 
-def _refuse(error: SettingsError) -> NoReturn:
+def refuse(error: SettingsError) -> NoReturn:
+    """Say every fault and exit."""
     click.echo(f"telegram-connector: {len(error.faults)} setting(s) to mend:", err=True)
     for fault in error.faults:
         click.echo(f"  {fault}", err=True)
