@@ -5,6 +5,7 @@
     TelegramConnectorError
     ├── SettingsError       a setting is missing or wrong; lists every fault
     ├── EnvelopeError       an envelope cannot be read; names the field
+    ├── MarkupError         Telegram would refuse a text; says so in its words
     ├── BridgeError         NATS or JetStream
     │   ├── Disconnected    no connection now; nothing was done
     │   ├── Unanswered      no answer in time; it may have been done
@@ -49,6 +50,22 @@ class EnvelopeError(TelegramConnectorError):
         self.field = field
         self.reason = reason
         super().__init__(f"{field}: {reason}" if field else reason)
+
+
+class MarkupError(TelegramConnectorError):
+    """Raised when Telegram would refuse a text, for its markup, its length or because nothing is visible.
+
+    Attributes:
+        description: Telegram's words, which may quote a tag of the text.
+        byte_offset: Where a fault of markup is, in bytes of UTF-8. Telegram does not always name it.
+        position: Where the fault is, in characters; None where it is the text as a whole.
+    """
+
+    def __init__(self, description: str, byte_offset: int | None = None, position: int | None = None) -> None:
+        self.description = description
+        self.byte_offset = byte_offset
+        self.position = position
+        super().__init__(description)
 
 
 class BridgeError(TelegramConnectorError):

@@ -14,7 +14,7 @@ from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
 from telegram_connector.bridge import DeadLetters, NatsClient
-from telegram_connector.bridge.client import AT_ONCE, PubAck
+from telegram_connector.bridge.client import AT_ONCE, PublishAck
 from telegram_connector.bridge.deadletters import UNMARKED, Marked, Resent
 from telegram_connector.cli import main
 from telegram_connector.deadletter import dead_letter, fitting
@@ -64,7 +64,7 @@ class Desk:
         if omitted_below is not None:
             letter = fitting(letter, omitted_below)
         with self.server.client() as client:
-            return client.publish("telegram.dead", letter.payload, letter.headers).sequence
+            return client.publish("telegram.dead", letter.payload, letter.headers).seq
 
     def bury_many(self, count: int) -> None:
         """Letters m0, m1, ... of one chat."""
@@ -236,7 +236,7 @@ class Watched(NatsClient):
         self.read += len(bodies)
         return super().api_each(subject, bodies)
 
-    def publish(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PubAck:
+    def publish(self, subject: str, payload: bytes, headers: Mapping[str, str] | None = None) -> PublishAck:
         self.before(subject)
         receipt = super().publish(subject, payload, headers)
         self.published.append(subject)
@@ -350,7 +350,7 @@ def test_what_must_not_or_cannot_be_sent_is_refused_by_name_and_the_rest_goes(de
 def test_a_body_that_did_not_fit_comes_from_the_outbound_stream_while_it_is_there(desk: Desk) -> None:
     with desk.server.client() as client:
         original = b'{"msg_id":"big","text":"x"}'
-        seq = client.publish(OUTBOUND, original, {"Nats-Msg-Id": "big"}).sequence
+        seq = client.publish(OUTBOUND, original, {"Nats-Msg-Id": "big"}).seq
         at = client.api("STREAM.MSG.GET.TELEGRAM_OUTBOUND", {"seq": seq})["message"]["time"]
         whole, _, decimals = at.removesuffix("Z").partition(".")
         stored = int(datetime.fromisoformat(whole + "+00:00").timestamp()) * 10**9 + int(

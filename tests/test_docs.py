@@ -39,7 +39,7 @@ def test_every_decision_is_listed_and_every_link_leads_somewhere() -> None:
     listed = (ROOT / "docs" / "adr" / "README.md").read_text()
     for path in (ROOT / "docs" / "adr").glob("0*.md"):
         assert path.name in listed
-    for link in ("docs/sandbox.md", "docs/lifecycle.md", "docs/adr"):
+    for link in ("docs/sandbox.md", "docs/markup.md", "docs/lifecycle.md", "docs/adr"):
         assert f"({link})" in README
         assert (ROOT / link).exists()
 

@@ -70,7 +70,7 @@ class Desk:
         with self.server.client() as client:
             return client.publish(
                 "telegram.outbound", payload, {"Nats-Msg-Id": msg_id, **(headers or {})}
-            ).sequence
+            ).seq
 
     def bury(self, msg_id: str, stream_seq: int, reason: str = "ambiguous", **more: Any) -> None:
         """Put in a dead letter as the relay does."""

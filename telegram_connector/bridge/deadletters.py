@@ -223,8 +223,7 @@ class DeadLetters:
                 raise self._no_stream(self._settings.stream, "TG_STREAM") from None
             raise
         if receipt.duplicate and not any(
-            _is_copy(message, letter, made)
-            for message in self._stored(self._settings.stream, [receipt.seq])
+            _is_copy(message, letter, made) for message in self._stored(self._settings.stream, [receipt.seq])
         ):
             return self._anew(letter, seen, mark)  # of another letter, whose publisher used the id twice
         return self._mark_resent(letter, made, Marked(mark, seen.revision), *receipt)

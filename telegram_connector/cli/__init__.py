@@ -10,6 +10,7 @@ from telegram_connector.cli.check import check
 from telegram_connector.cli.dead import dead
 from telegram_connector.cli.demo import demo
 from telegram_connector.cli.ledger import ledger
+from telegram_connector.cli.lint import lint
 from telegram_connector.cli.provision import provision
 from telegram_connector.cli.publish import publish
 from telegram_connector.cli.run import run
@@ -26,5 +27,5 @@ def main() -> None:
     """
 
 
-for command in (run, demo, check, provision, publish, dead, ledger, chats, sandbox):
+for command in (run, demo, check, provision, publish, dead, ledger, chats, lint, sandbox):
     main.add_command(command)

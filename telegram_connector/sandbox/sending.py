@@ -54,7 +54,7 @@ def send_message(world: World, bot: Bot, params: Params) -> tuple[Answer, Messag
         raw_text=params["text"],
         text=parsed.text,
         parse_mode=params.get("parse_mode", ""),
-        entities=parsed.entities,
+        entities=tuple(map(texts.shown, parsed.entities)),
         date=int(now),
         bot_id=bot.id,
         message_thread_id=topic.id if topic else None,
@@ -93,7 +93,7 @@ def edit_message_text(world: World, bot: Bot, params: Params) -> Answer:
         raw_text=params["text"],
         text=parsed.text,
         parse_mode=params.get("parse_mode", ""),
-        entities=parsed.entities,
+        entities=tuple(map(texts.shown, parsed.entities)),
         params={**before.params, **params},
         edits=(*before.edits, before.raw_text),
     )

@@ -1,31 +1,20 @@
 """What becomes of a text: parsed, cleaned, trimmed, measured; in Telegram's order and words.
 
-`parse` is the seam for the markup's own parser. Until that exists, marked-up text passes through as it came.
+All but the reading of given entities is `markup`'s.
 """
 
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import replace
+from typing import Any, TypeVar
 
-from telegram_connector.sandbox.answers import bad_request
+from telegram_connector import markup
+from telegram_connector.errors import MarkupError
+from telegram_connector.markup.links import date_format
+from telegram_connector.sandbox.answers import Refused, bad_request, refusal
 
-MAX_RAW_BYTES = 32_768
-MAX_CODE_POINTS = 4096
-MAX_ENTITIES = 100
-
-Entity = Mapping[str, Any]
-
-_PARSE_MODES = frozenset({"html", "markdown", "markdownv2", "none", ""})
-# What may begin markup in each mode; a text without any of it means itself.
-_MARKUP = {
-    "html": re.compile(r"[<&]"),
-    "markdown": re.compile(r"[_*`\[\\]"),
-    "markdownv2": re.compile(r"[_*\[\]()~`>#+\-=|{}.!\\]"),
-}
 _ENTITY_TYPES = frozenset(
     (
         *("bold", "italic", "underline", "strikethrough", "spoiler", "code", "pre", "text_link"),
@@ -36,95 +25,54 @@ _ENTITY_TYPES = frozenset(
 _DETECTED = frozenset(
     ["mention", "hashtag", "cashtag", "bot_command", "url", "email", "phone_number", "bank_card_number"]
 )
+_MAX_OFFSET = 1_000_000  # tdlib, MessageEntity.cpp
 
-# Telegram's cleaning (facts on markup, section 6, item 1).
-_CLEANED: dict[int, str] = {code: " " for code in range(0x21) if code not in (0x0A, 0x0D)}
-_CLEANED.update(dict.fromkeys((13, *range(8232, 8239), 778, 819, 831), ""))
-_DIRECTION_RUN = re.compile("[\u200e\u200f]+(?=[\u200e\u200f])")
-_BLANKS = frozenset(
-    [" ", "\n", "\ufeff", "\u00a0", "\u1680", "\u180e", "\u202f", "\u205f", "\u2800", "\u3000", "\ufffc"]
-    + [chr(code) for code in (*range(0x2000, 0x2010), *range(0xE0000, 0xE0080))]
-)
+T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Parsed:
-    """A text and its entities.
-
-    Attributes:
-        text: Without markup where `exact`, else as it came.
-        entities: In the Bot API's form: offsets and lengths in UTF-16 code units.
-        exact: Whether `text` is what Telegram would show. Where it is not, its length and emptiness say
-            nothing.
-        parse_mode: As given, in lower case; "" for none.
-    """
-
-    text: str
-    entities: tuple[Entity, ...] = ()
-    exact: bool = True
-    parse_mode: str = ""
-
-
-def parse(text: str, parse_mode: str) -> Parsed:
-    """Parses markup; HTML, MarkdownV2 and Markdown that is any passes through unparsed and is never refused.
-
-    Raises:
-        Refused: `parse_mode` is none of Telegram's.
-    """
-    mode = parse_mode.lower()
-    if mode not in _PARSE_MODES:
-        raise bad_request("unsupported parse_mode")
-    if mode in ("", "none"):
-        return Parsed(text)
-    return Parsed(text, exact=_MARKUP[mode].search(text) is None, parse_mode=mode)
-
-
-def read(params: Mapping[str, str]) -> Parsed:
+def read(params: Mapping[str, str]) -> markup.Parsed:
     """The text of a call after the checks that come before the chat is looked at.
 
     Raises:
-        Refused: Absent or empty, too many bytes, unknown parse mode, bad entities.
+        Refused: Absent or empty, too many bytes, unknown parse mode, a fault of markup, bad entities.
     """
-    text = params.get("text", "")
-    if not text:
-        raise bad_request("message text is empty")
-    if len(text.encode("utf-8", "surrogatepass")) > MAX_RAW_BYTES:
-        raise bad_request("text is too long")
-    parsed = parse(text, params.get("parse_mode", ""))
-    if parsed.parse_mode:
-        if not _encodes(text):
-            raise bad_request("text must be encoded in UTF-8")
-        return parsed
-    return replace(parsed, entities=_read_entities(params.get("entities", "")))
+    mode = params.get("parse_mode", "")
+    try:
+        parsed = markup.parse(params.get("text", ""), mode)
+    except MarkupError as error:
+        raise _refused(error) from None
+    if mode.lower() in ("", "none"):
+        return replace(parsed, entities=_read_entities(params.get("entities", "")))
+    return parsed
 
 
-def finish(parsed: Parsed) -> Parsed:
-    """Cleans, trims and measures a text, its entities moving along.
+def finish(parsed: markup.Parsed) -> markup.Parsed:
+    """What is sent of a text.
 
     Raises:
         Refused: Not UTF-8, an entity outside the text, nothing visible left, or more than 4096 code points.
     """
-    if not _encodes(parsed.text):
-        raise bad_request("strings must be encoded in UTF-8")
     _check_bounds(parsed)
-    text, entities = _clean(parsed)
-    if parsed.exact:
-        if all(character in _BLANKS for character in text):
-            raise bad_request("text must be non-empty")
-        if len(text) > MAX_CODE_POINTS:
-            raise bad_request("message is too long")
-    return replace(parsed, text=text, entities=entities[:MAX_ENTITIES])
-
-
-def _encodes(text: str) -> bool:
     try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+        return markup.finish(parsed)
+    except MarkupError as error:
+        raise _refused(error) from None
 
 
-def _read_entities(value: str) -> tuple[Entity, ...]:
+def shown(entity: markup.Entity) -> dict[str, Any]:
+    """The Bot API's MessageEntity object."""
+    value = entity.as_json()
+    user_id = value.pop("user_id", None)
+    if user_id is not None:
+        value["user"] = {"id": user_id, "is_bot": False, "first_name": f"User {user_id}"}
+    return value
+
+
+def _refused(error: MarkupError) -> Refused:
+    return Refused(refusal(400, error.description))
+
+
+def _read_entities(value: str) -> tuple[markup.Entity, ...]:
     try:
         items = json.loads(value) if value else []
     except (ValueError, RecursionError):
@@ -132,33 +80,65 @@ def _read_entities(value: str) -> tuple[Entity, ...]:
         return ()
     if not isinstance(items, list):
         return ()
-    return tuple(entity for entity in map(_read_entity, items) if entity["type"] not in _DETECTED)
+    return tuple(entity for item in items if (entity := _read_entity(item)) is not None)
 
 
-def _read_entity(item: Any) -> Entity:
+def _read_entity(item: Any) -> markup.Entity | None:
     if not isinstance(item, dict):
-        raise bad_request("can't parse MessageEntity: expected an Object")
-    offset, length = item.get("offset"), item.get("length")
-    for name, number in (("offset", offset), ("length", length)):
-        if not isinstance(number, int):
-            raise bad_request(f"can't parse MessageEntity: Can't find field \"{name}\"")
-    if item.get("type") not in _ENTITY_TYPES | _DETECTED:
-        raise bad_request("can't parse MessageEntity: Unsupported type specified")
-    return item
+        raise _unreadable("expected an Object")
+    offset, length = _field(item, "offset", int), _field(item, "length", int)
+    kind = item.get("type")
+    if kind in _DETECTED:
+        return None
+    if kind not in _ENTITY_TYPES:
+        raise _unreadable("Unsupported type specified")
+    return markup.Entity(str(kind), offset, length, **_details(str(kind), item))
 
 
-def _check_bounds(parsed: Parsed) -> None:
+def _details(kind: str, item: Mapping[str, Any]) -> dict[str, Any]:
+    if kind == "pre" and item.get("language"):
+        return {"language": _field(item, "language", str)}
+    if kind == "text_link":
+        return {"url": _field(item, "url", str)}
+    if kind == "text_mention":
+        return {"user_id": _field(_field(item, "user", dict), "id", int)}
+    if kind == "custom_emoji":
+        return {"custom_emoji_id": _field(item, "custom_emoji_id", str)}
+    if kind == "date_time":
+        letters = date_format(str(item.get("date_time_format") or ""))
+        if letters is None:
+            raise _unreadable("Invalid date-time format specified")
+        return {"unix_time": _field(item, "unix_time", int), "date_time_format": letters}
+    return {}
+
+
+def _field(item: Mapping[str, Any], name: str, kind: type[T]) -> T:
+    value = item.get(name)
+    if not isinstance(value, kind):
+        raise _unreadable(f'Can\'t find field "{name}"')
+    return value
+
+
+def _unreadable(words: str) -> Refused:
+    return bad_request(f"can't parse MessageEntity: {words}")
+
+
+def _check_bounds(parsed: markup.Parsed) -> None:
     if not parsed.entities:
         return
+    for entity in parsed.entities:
+        for name, number in (("offset", entity.offset), ("length", entity.length)):
+            if not 0 <= number <= _MAX_OFFSET:
+                raise bad_request(f"receive an entity with incorrect {name} {number}")
     # Where each UTF-16 offset that begins a character lies in bytes; the middle of a pair has no entry.
     starts = {0: 0}
     units = size = 0
     for character in parsed.text:
         units += 2 if ord(character) > 0xFFFF else 1
-        size += len(character.encode())
+        size += len(character.encode("utf-8", "surrogatepass"))
         starts[units] = size
-    for entity in sorted(parsed.entities, key=lambda e: (e["offset"], -e["length"])):
-        begin, end = entity["offset"], entity["offset"] + entity["length"]
+    for entity in sorted(parsed.entities, key=lambda e: (e.offset, -e.length)):
+        begin, end = entity.offset, entity.end
         if begin > units:
             raise bad_request(f"entity begins after the end of the text at UTF-16 offset {begin}")
         if end > units:
@@ -171,41 +151,3 @@ def _check_bounds(parsed: Parsed) -> None:
                 raise bad_request(
                     f"entity {word} in a middle of a UTF-16 symbol at byte offset {starts[edge + 1]}"
                 )
-
-
-def _clean(parsed: Parsed) -> tuple[str, tuple[Entity, ...]]:
-    if not parsed.entities:
-        return _clean_characters(parsed.text).strip(" \n"), ()
-    moved: list[int] = []
-    pieces: list[str] = []
-    after = 0
-    for index, character in enumerate(parsed.text):
-        piece = _clean_characters(character)
-        if character in "\u200e\u200f" and parsed.text[index + 1 : index + 2] in ("\u200e", "\u200f"):
-            piece = "\u200c"
-        moved += [after] * (2 if ord(character) > 0xFFFF else 1)
-        pieces.append(piece)
-        after += _units(piece)
-    moved.append(after)
-    text = "".join(pieces)
-    spans = [(moved[e["offset"]], moved[e["offset"] + e["length"]], e) for e in parsed.entities]
-    trimmed = text.rstrip(" \n")
-    end = _units(trimmed)
-    # Leading blanks go only up to the first entity.
-    first = min((begin for begin, stop, _ in spans if stop > begin), default=end)
-    lead = min(len(trimmed) - len(trimmed.lstrip(" \n")), first)
-    kept = tuple(
-        {**entity, "offset": begin - lead, "length": min(stop, end) - begin}
-        for begin, stop, entity in sorted(spans, key=lambda span: (span[0], -span[1]))
-        if min(stop, end) > begin
-    )
-    return trimmed[lead:], kept
-
-
-def _clean_characters(text: str) -> str:
-    cleaned = text.translate(_CLEANED)
-    return _DIRECTION_RUN.sub(lambda run: "\u200c" * len(run.group()), cleaned)
-
-
-def _units(text: str) -> int:
-    return len(text) + sum(ord(character) > 0xFFFF for character in text)

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from telegram_connector.markup import Entity, Parsed
 from telegram_connector.sandbox.answers import Refused
-from telegram_connector.sandbox.text import Parsed, finish, read
+from telegram_connector.sandbox.text import finish, read
 
 
-def kept(text: str, *entities: dict[str, object]) -> Parsed:
+def kept(text: str, *entities: Entity) -> Parsed:
     return finish(Parsed(text, entities))
 
 
-def bold(offset: int, length: int) -> dict[str, object]:
-    return {"type": "bold", "offset": offset, "length": length}
+def bold(offset: int, length: int) -> Entity:
+    return Entity("bold", offset, length)
 
 
 @pytest.mark.parametrize(
@@ -64,6 +65,8 @@ def test_length_is_counted_in_code_points_after_cleaning():
         (bold(1, 1), "entity begins in a middle of a UTF-16 symbol at byte offset 4"),
         (bold(0, 1), "entity ends in a middle of a UTF-16 symbol at byte offset 4"),
         (bold(9, 1), "entity begins after the end of the text at UTF-16 offset 9"),
+        (bold(-1, 2), "receive an entity with incorrect offset -1"),
+        (bold(0, -2), "receive an entity with incorrect length -2"),
         (bold(2, 5), "entity beginning at UTF-16 offset 2 ends after the end of the text at UTF-16 offset 7"),
     ],
 )
