@@ -40,6 +40,10 @@ class TelegramOutbound(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=
         route_id: Set by the projection, for ledger and links.
         from_member: Set by the projection, for ledger and links.
         expires_at: RFC 3339 with an offset; after that it is not sent any more.
+        group: The ``msg_id`` of the whole, where this is one part of a text that was split.
+        part: Which part, from 1.
+        parts: How many there are.
+        visibility_decision_id: Set by the projection: the decision that let this leave.
     """
 
     msg_id: str
@@ -57,6 +61,10 @@ class TelegramOutbound(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=
     route_id: str | None = None
     from_member: str | None = None
     expires_at: str | None = None
+    group: str | None = None
+    part: _Id | None = None
+    parts: _Id | None = None
+    visibility_decision_id: str | None = None
 
 
 _decoder = msgspec.json.Decoder(TelegramOutbound)

@@ -6,6 +6,7 @@
     ├── SettingsError       a setting is missing or wrong; lists every fault
     ├── EnvelopeError       an envelope cannot be read; names the field
     ├── MarkupError         Telegram would refuse a text; says so in its words
+    ├── ProjectionError     the projection was given something wrong; lists every fault
     ├── BridgeError         NATS or JetStream
     │   ├── Disconnected    no connection now; nothing was done
     │   ├── Unanswered      no answer in time; it may have been done
@@ -66,6 +67,20 @@ class MarkupError(TelegramConnectorError):
         self.byte_offset = byte_offset
         self.position = position
         super().__init__(description)
+
+
+class ProjectionError(TelegramConnectorError):
+    """Raised when a policy, or what the projection is asked about, is not well made.
+
+    Attributes:
+        record: What is at fault, e.g. ``"Policy"``.
+        faults: One per field, each beginning with the field's name, without its value.
+    """
+
+    def __init__(self, record: str, faults: Sequence[str]) -> None:
+        self.record = record
+        self.faults = tuple(faults)
+        super().__init__(f"{record}: {'; '.join(self.faults)}")
 
 
 class BridgeError(TelegramConnectorError):

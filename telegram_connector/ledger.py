@@ -45,7 +45,6 @@ AVOID_SECONDS = 5.0  # after no answer, where sends go on without the ledger
 RACES = 4
 AGAIN_FIRST_SECONDS = 0.5
 AGAIN_CAP_SECONDS = 15.0
-DECISION_HEADER = "Tg-Decision-Id"
 # Telegram's words for a reply whose target is gone; they only mark the link, nothing else depends on them.
 REPLY_GONE = ("message to be replied not found", "replied message not found")
 
@@ -199,7 +198,6 @@ class KvLedger:
             self._wall(),
             stream_seq=outgoing.delivery.id.sequence,
             reply_to=reply_to,
-            decision_id=outgoing.delivery.headers.get(DECISION_HEADER),
         )
         try:
             opened = self._open(outgoing, first, parks)

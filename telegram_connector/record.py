@@ -72,7 +72,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         route_id: The publisher's route, where there is one.
         from_member: Who said it, where the projection named somebody.
         group: What a split text's parts have in common.
-        part: Which of them this is, ``1/3``.
+        part: Which of them this is, from 1.
         visibility_decision_id: The projection's decision that let it leave, or withheld it.
         status: One of `STATUSES`.
         reason: Why it was dropped or withheld: a dead letter's reason, or the projection's.
@@ -104,7 +104,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     route_id: str | None = None
     from_member: str | None = None
     group: str | None = None
-    part: str | None = None
+    part: int | None = None
     visibility_decision_id: str | None = None
     status: str
     reason: str | None = None
@@ -203,7 +203,6 @@ def fresh(
     *,
     stream_seq: int | None = None,
     reply_to: int | None = None,
-    decision_id: str | None = None,
     status: str = IN_FLIGHT,
 ) -> Record:
     """The record of a message that is met for the first time.
@@ -222,7 +221,9 @@ def fresh(
         message_thread_id=envelope.message_thread_id,
         route_id=envelope.route_id,
         from_member=envelope.from_member,
-        visibility_decision_id=decision_id,
+        group=envelope.group,
+        part=envelope.part,
+        visibility_decision_id=envelope.visibility_decision_id,
         status=status,
         reply_to=reply_to,
         attempts=int(status == IN_FLIGHT),

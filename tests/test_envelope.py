@@ -55,6 +55,10 @@ GOLDEN = {
         route_id="r1",
         from_member="ana",
         expires_at="2030-01-01T00:00:00+01:00",
+        group="g",
+        part=2,
+        parts=3,
+        visibility_decision_id="d1",
     ),
     "unknown_fields": TelegramOutbound(msg_id="m", text="x", link_preview=True),
     "white_space": TelegramOutbound(msg_id=" m ", text=" \n"),
@@ -164,6 +168,11 @@ def with_fields(**fields: object) -> bytes:
         (with_fields(expires_at="2030-01-01T00:00:00"), "expires_at"),
         (with_fields(expires_at="2030-01-01"), "expires_at"),
         (with_fields(expires_at=5), "expires_at"),
+        (with_fields(group=5), "group"),
+        (with_fields(part=0), "part"),
+        (with_fields(part="1"), "part"),
+        (with_fields(parts=2**63), "parts"),
+        (with_fields(visibility_decision_id=["SECRET"]), "visibility_decision_id"),
     ],
 )
 def test_unreadable(payload, field):
@@ -266,4 +275,8 @@ def test_the_fields_are_those_of_the_contract():
         "route_id",
         "from_member",
         "expires_at",
+        "group",
+        "part",
+        "parts",
+        "visibility_decision_id",
     )

@@ -14,7 +14,7 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 ROWS = (
     "errors checks clock disposition delivery gate scrubber transport",
     "envelope settings events classify settled settlement marks markup",
-    "sandbox topology lanes gathering telegram telemetry state record alerts deadletter",
+    "sandbox topology lanes projection gathering telegram telemetry state record alerts deadletter",
     "links",
     "ledger resolution",
     "attempt bridge",
