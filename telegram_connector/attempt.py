@@ -72,12 +72,18 @@ def attempt(outgoing: Outgoing, api: BotApi, ledger: Ledger, around: Surrounding
     """Try to deliver a message; `number` names this attempt for `BotApi.abort`."""
     reply_to = ledger.reply_target(outgoing)
     if isinstance(reply_to, Terminal | Deferred):
-        return Attempt(reply_to)
+        # It may have been sent before, when what it replies to was still there.
+        return Attempt(ledger.settled(outgoing) or reply_to)
     entry = ledger.open(outgoing, reply_to)
     if not isinstance(entry, Entry):
         return Attempt(entry)
     envelope = msgspec.structs.replace(outgoing.envelope, reply_to_message_id=reply_to)
-    tried, outage = _try(envelope, outgoing.chat, entry.parks, api, around, number)
+    try:
+        tried, outage = _try(envelope, outgoing.chat, entry.parks, api, around, number)
+    except Exception as error:
+        # Nobody knows how far it got, and its record must not say for ever that it is on its way.
+        ledger.close(entry, outgoing, Ambiguous(f"internal error: {type(error).__name__}"))
+        raise
     ledger.close(entry, outgoing, tried)
     return Attempt(tried, outage)
 

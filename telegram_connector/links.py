@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
-from concurrent.futures import Future
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import TypeVar
 
@@ -32,6 +32,7 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         bot: The bot's id.
         message_id: Telegram's id of it within its chat.
         msg_id: The publisher's id of it.
+        record: The key of its record in the ledger: two topics of a chat may have the same `msg_id`.
         route_id: The publisher's route, where there is one.
         from_member: Who said it, where the projection named somebody.
         sent_at: When Telegram had it, RFC 3339.
@@ -41,6 +42,7 @@ class Link(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     bot: str
     message_id: int
     msg_id: str
+    record: str | None = None
     route_id: str | None = None
     from_member: str | None = None
     sent_at: str
@@ -117,9 +119,15 @@ class Links:
         """
         key = by_message(self._bot, chat, message_id)
         link = self._read(key, timeout_seconds)
-        if link is not None and link.stale_at is None:
-            stale = encode(msgspec.structs.replace(link, stale_at=at))
-            wait(self._records.write(LINKS_BUCKET, key, stale, None), timeout_seconds)
+        if link is None or link.stale_at is not None:
+            return
+        stale = encode(msgspec.structs.replace(link, stale_at=at))
+        other = by_msg_id(self._bot, chat, link.msg_id)
+        same = self._read(other, timeout_seconds)
+        # Replies by msg_id look there. The one that is read first above is written last.
+        if same is not None and same.message_id == message_id:
+            wait(self._records.write(LINKS_BUCKET, other, stale, None), timeout_seconds)
+        wait(self._records.write(LINKS_BUCKET, key, stale, None), timeout_seconds)
 
     def _read(self, key: str, timeout_seconds: float) -> Link | None:
         found = wait(self._records.read(LINKS_BUCKET, key), timeout_seconds)
@@ -170,3 +178,5 @@ def wait(future: Future[T], timeout_seconds: float) -> T:
         return future.result(max(0.0, timeout_seconds))
     except FutureTimeoutError:
         raise Unanswered("no answer in time") from None
+    except CancelledError:  # the bridge has ended meanwhile
+        raise Unanswered("the connection was closed") from None

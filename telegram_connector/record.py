@@ -51,8 +51,6 @@ TRANSITIONS: dict[str, frozenset[str]] = {
 }
 STATUSES = tuple(TRANSITIONS)
 INTERRUPTED = "the connector ended before the answer came"
-# Why a message is dropped that was not refused: its record was closed by then, or never begun.
-DROPPED_LATER = ("gave_up", "expired")
 _OPTIONS = ("message_thread_id", "reply_to_message_id", "reply_to", "disable_notification", "link_preview")
 
 
@@ -278,7 +276,11 @@ def begin(found: Record | None, first: Record, parks: bool) -> Begun:
     again = found.to(IN_FLIGHT, at, attempts=found.attempts + 1, next_attempt_at=None)
     return Begun(
         msgspec.structs.replace(
-            again, stream_seq=first.stream_seq, chat_hash=first.chat_hash, reply_to=first.reply_to
+            again,
+            stream_seq=first.stream_seq,
+            chat_hash=first.chat_hash,
+            reply_to=first.reply_to,
+            reason=None,
         )
     )
 
@@ -286,23 +288,31 @@ def begin(found: Record | None, first: Record, parks: bool) -> Begun:
 def merged(found: Record | None, ours: Record) -> Record | None:
     """What to write when `ours` could not be written over the record that it follows; None for nothing.
 
-    Somebody else may have written meanwhile: who took us for dead, an operator, or the next attempt. What
-    they say stands, except that a message which was sent was sent.
+    Somebody else may have written meanwhile: who took us for dead, or an operator. What they say stands,
+    except that a message that they are in doubt of, or would send again, was sent.
     """
     if found is None or (found.status == IN_FLIGHT and found.attempts == ours.attempts):
         return ours
-    if ours.status != SENT or found.status == SENT:
+    if found.nonce == ours.nonce or ours.status != SENT:
         return None
-    return msgspec.structs.replace(
-        found,
-        status=SENT,
-        updated_at=ours.updated_at,
+    if found.status == SENT and ours.link_missing and found.message_id == ours.message_id:
+        return msgspec.structs.replace(found, link_missing=True, updated_at=ours.updated_at, nonce=ours.nonce)
+    if found.status in (PENDING, RATE_LIMITED, RETRYABLE):
+        found = found.to(IN_FLIGHT, ours.updated_at)  # the send that was begun before has come to its end
+    if SENT not in TRANSITIONS[found.status]:
+        return None
+    return found.to(
+        ours.status,
+        ours.updated_at,
+        reason=ours.reason,
         message_id=ours.message_id,
         sent_at=ours.sent_at,
         link_missing=ours.link_missing,
+        next_attempt_at=None,
         ambiguous_since=None,
-        last_error_code=None,
-        last_error=None,
+        last_error_code=ours.last_error_code,
+        last_error=ours.last_error,
+        nonce=ours.nonce,
     )
 
 

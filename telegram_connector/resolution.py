@@ -115,6 +115,7 @@ def link_of(record: Record) -> Link | None:
         bot=record.bot,
         message_id=record.message_id,
         msg_id=record.msg_id,
+        record=record.key,
         route_id=record.route_id,
         from_member=record.from_member,
         sent_at=record.sent_at,

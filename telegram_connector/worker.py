@@ -18,7 +18,7 @@ from telegram_connector.alerts import Alerts
 from telegram_connector.attempt import Attempt, BotApi, Surroundings, attempt
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import Delivery, Entry, MessageSource, Missed, Reset, StandDown, Taken
-from telegram_connector.disposition import Disposition, Sent, Terminal, Transient
+from telegram_connector.disposition import Deferred, Disposition, Sent, Terminal, Transient
 from telegram_connector.envelope import TelegramOutbound, decode, expiry, msg_id_mismatch
 from telegram_connector.errors import EnvelopeError
 from telegram_connector.events import (
@@ -120,7 +120,7 @@ class Worker:
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
-        self._writer = threading.Thread()
+        self._writer = self._thread("ledger", self._ledger.work)
         self._numbers = itertools.count(1)
         self._sending: dict[int, _Sending] = {}
         self._texts: deque[str] = deque(maxlen=ALERTS_KEPT)
@@ -137,7 +137,6 @@ class Worker:
         self._threads = [self._thread("reader", self._read)]
         for number, api in enumerate(self._apis, 1):
             self._threads.append(self._thread(f"sender-{number}", self._send_for_ever, api))
-        self._writer = self._thread("ledger", self._ledger.work)
         for thread in (*self._threads, self._writer):
             thread.start()
 
@@ -394,9 +393,11 @@ class Worker:
     def _attempt(self, item: Item, chat: str, api: BotApi, started: float) -> Attempt:
         if isinstance(item.content, EnvelopeError):
             return Attempt(Terminal(0, str(item.content), "unreadable"))
-        if item.expires_at <= self._wall():
-            return Attempt(Terminal(0, "expired before it could be sent", "expired"))
         outgoing = Outgoing(item.delivery, item.content, chat)
+        if item.expires_at <= self._wall():
+            expired = Terminal(0, "expired before it could be sent", "expired")
+            known = self._ledger.settled(outgoing)  # it may have been sent in time, and come again
+            return Attempt(expired if known is None or isinstance(known, Deferred) else known)
 
         def several_chats_err() -> bool:
             with self._changed:

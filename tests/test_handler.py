@@ -127,7 +127,9 @@ def test_secrets_are_blotted_out_also_where_the_text_is_cut(
 def test_texts_that_are_no_texts(nats_server: NatsServer, logger: logging.Logger) -> None:
     handler = attach(logger, nats_server)
     handler.setFormatter(logging.Formatter("%(message)s"))
-    logger.propagate = False  # pytest would report what it captures, and cannot tell half a pair to its parent
+    logger.propagate = (
+        False  # pytest would report what it captures, and cannot tell half a pair to its parent
+    )
     logger.error("half \ud800 a pair")
     logger.error(" \n ")
     logger.error(ValueError("an object"))

@@ -294,7 +294,7 @@ def test_missing_permission_is_named_at_once(nats_server: NatsServer) -> None:
 def test_a_missing_stream_is_named() -> None:
     with running_server() as server, publisher(server) as out:
         with pytest.raises(PublishFailed, match=r"no stream takes it .*TG_SUBJECT.*provision") as failed:
-            out.publish(envelope(), 0.5)
+            out.publish(envelope(), 3)
         assert not failed.value.maybe_stored
 
 

@@ -23,7 +23,7 @@ SHORT = 12  # digits of a key in tables and commands: enough for any ledger
 
 
 def named(record: Record) -> str:
-    """Which message it is: ``m1 (route r, part 1/3)``."""
+    """Which message it is: ``m1 (route r, part 1)``."""
     more = [
         f"{name} {value}"
         for name, value in (
