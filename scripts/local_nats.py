@@ -43,7 +43,7 @@ class LocalNats:
     Attributes:
         worker: May do what the connector needs.
         publisher: May publish envelopes.
-        operator: May treat dead letters and settle the ledger.
+        operator: May treat dead letters, settle the ledger, look, pause and resume.
         provisioner: May make streams and buckets.
         command: To be run in the folder.
     """

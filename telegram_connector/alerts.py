@@ -18,11 +18,13 @@ import msgspec
 from telegram_connector import events
 from telegram_connector.disposition import Terminal
 from telegram_connector.events import Event
+from telegram_connector.pauses import whom
 
 GATHER_SECONDS = 60.0
 NAMED_CHATS = 10
 MAX_DESCRIPTION = 200
 SCHEMA_VERSION = 1
+NATS_ONLY = {"bot_paused", "bot_resumed", "resumed"}  # told to no chat: the bot cannot, or an operator knows
 
 
 @dataclass(frozen=True)
@@ -152,6 +154,9 @@ class Alerts:
                 self._paused = False
                 text = f"the bot sends again after {event.seconds:.0f} s"
                 return Notice("bot_resumed", text, (("seconds", round(event.seconds, 1)),))
+            case events.Resumed(chat=chat) if event.alert:
+                text = f"{whom(chat)} sends again after {event.seconds:.0f} s: the pause's time is over"
+                return Notice("resumed", text, (("chat", chat or None), ("seconds", round(event.seconds, 1))))
             case events.Saturated():
                 text = (
                     f"saturated: {event.outstanding} of {event.limit} messages are out, most for"
@@ -205,7 +210,7 @@ class Alerts:
 
     def _of_notice(self, notice: Notice, wall: float) -> Alert:
         event = self._event(notice.type, notice.text, dict(notice.facts), wall)
-        return Alert(notice.text, event, self._tell_chat and not notice.type.startswith("bot_"))
+        return Alert(notice.text, event, self._tell_chat and notice.type not in NATS_ONLY)
 
     def _event(self, type_: str, text: str, facts: dict[str, Any], wall: float) -> bytes:
         return event_bytes(self._durable, type_, text, facts, wall)

@@ -172,6 +172,9 @@ class MessageSource(Protocol):
     def may_send(self, workers: int) -> bool:
         """Whether a send may start: connected, active, and at most `workers` settlements unconfirmed."""
 
+    def active(self) -> bool:
+        """Whether this connector is the one that sends, as far as it knows."""
+
     def on_change(self, listener: Callable[[], None]) -> None:
         """Have `listener` called, from any thread, whenever `may_send` may have become true."""
 

@@ -263,6 +263,42 @@ class BotReleased:
 
 
 @dataclass(frozen=True)
+class Paused:
+    """An operator has paused a chat, or the bot (``""``); for so many seconds, None for until resumed."""
+
+    chat: str
+    seconds: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Resumed:
+    """A pause is over, by command or by itself; `alert` where this connector is the one to tell operators.
+
+    Who pauses and resumes by command tells them then and there: it works without any connector.
+    """
+
+    chat: str
+    seconds: float
+    by_itself: bool
+    alert: bool = False
+
+
+@dataclass(frozen=True)
+class PausesUnreadable:
+    """What operators have paused cannot be read; what was known before goes on."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class StatusUnanswered:
+    """Requests for the status cannot be heard or answered; nothing else is the matter. Said on change."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class ChatMigrated:
     """A group became a supergroup; its messages follow it."""
 
@@ -371,6 +407,10 @@ Event: TypeAlias = (
     | ChatReleased
     | BotHeld
     | BotReleased
+    | Paused
+    | Resumed
+    | PausesUnreadable
+    | StatusUnanswered
     | ChatMigrated
     | LeaseLapsed
     | NotComingBack

@@ -74,12 +74,27 @@ class _Lane:
     waiting: BySequence[Item] = field(default_factory=BySequence)
     awaited: BySequence[_Awaited] = field(default_factory=BySequence)
     in_flight: list[Item] = field(default_factory=list)  # more than one only after lanes have merged
-    held_until: float = float("-inf")
+    hold_until: float = float("-inf")
+    paused_until: float = float("-inf")
     hold_said: bool = False
     lent: bool = False
     # What stands for the lane in `_timed` and `_ready`, so that a touch does not enter it once more.
     timed_for: float | None = None
     ready_for: int | None = None
+
+    @property
+    def held_until(self) -> float:
+        """Until when nothing is sent, for whatever reason."""
+        return max(self.hold_until, self.paused_until)
+
+    @property
+    def paused(self) -> bool:
+        return self.paused_until != float("-inf")
+
+    @property
+    def idle(self) -> bool:
+        """Whether there is nothing to keep the lane for."""
+        return not (self.waiting or self.awaited or self.in_flight or self.lent or self.paused)
 
     def head(self) -> int | None:
         """The sequence that may be sent next, holds and leases aside; None for none."""
@@ -194,12 +209,24 @@ class Lanes:
         """Send nothing to the chat before `until`; never shortens. True if that is longer than it was."""
         chat = self.resolve(chat)
         lane = self._lanes.setdefault(chat, _Lane())
-        if until <= lane.held_until:
+        if until <= lane.hold_until:
             return False
-        lane.held_until = until
+        lane.hold_until = until
         lane.hold_said = True
         self._touch(chat, lane)
         return True
+
+    def pause_only(self, until: dict[str, float]) -> None:
+        """Send nothing to these chats before their times, which may be infinite, and resume all others."""
+        wanted: dict[str, float] = {}
+        for chat, end in until.items():
+            chat = self.resolve(chat)
+            wanted[chat] = max(end, wanted.get(chat, end))
+        for chat in wanted:
+            self._lanes.setdefault(chat, _Lane())
+        for chat, lane in list(self._lanes.items()):
+            lane.paused_until = wanted.get(chat, float("-inf"))
+            self._touch(chat, lane)
 
     def released(self) -> list[str]:
         """Chats whose hold has ended since the last call."""
@@ -235,10 +262,12 @@ class Lanes:
         lane.lent, source.lent = lane.lent or source.lent, False
         lane.in_flight += source.in_flight
         source.in_flight = []
-        if source.held_until > lane.held_until:
-            lane.held_until = source.held_until
+        if source.hold_until > lane.hold_until:
+            lane.hold_until = source.hold_until
             lane.hold_said = lane.hold_said or source.hold_said
         source.hold_said = False
+        lane.paused_until = max(lane.paused_until, source.paused_until)
+        source.paused_until = float("-inf")
         self._touch(target, lane)
         self._touch(old, source)
         return True
@@ -401,12 +430,15 @@ class Lanes:
         return sorted(free, key=lambda i: i.sequence), sorted(behind, key=lambda i: i.sequence)
 
     def due_in(self, item: Item, now: float) -> float:
-        """How many seconds an item must wait yet: for its chat's hold and for what is awaited before it."""
+        """How many seconds an item must wait yet: for its chat's hold and for what is awaited before it.
+
+        Not for a pause, which may end at any time.
+        """
         lane = self._lanes.get(item.chat)
         if lane is None:
             return 0.0
         ahead = [a.due for sequence, a in lane.awaited.items() if sequence < item.sequence]
-        return max(0.0, lane.held_until - now, *(due - now for due in ahead))
+        return max(0.0, lane.hold_until - now, *(due - now for due in ahead))
 
     # Figures
 
@@ -423,6 +455,21 @@ class Lanes:
     def outstanding(self) -> int:
         """How many messages the server counts as handed over to us."""
         return self._in_flight + self._waiting + self._awaited
+
+    @property
+    def waiting(self) -> int:
+        """How many messages wait here."""
+        return self._waiting
+
+    @property
+    def awaited(self) -> int:
+        """How many messages were given back, or are with somebody else, and must come (again) first."""
+        return self._awaited
+
+    def waiting_for(self, chat: str) -> int:
+        """How many messages wait here for one chat."""
+        lane = self._lanes.get(self.resolve(chat))
+        return len(lane.waiting) if lane else 0
 
     def wanted(self, now: float) -> int:
         """How many more deliveries to ask for: a few ready ones per sender, more behind held lanes."""
@@ -456,7 +503,7 @@ class Lanes:
 
     def held(self, now: float) -> dict[str, float]:
         """The held chats and when their holds end (monotonic seconds)."""
-        return {c: lane.held_until for c, lane in self._lanes.items() if lane.held_until > now}
+        return {c: lane.hold_until for c, lane in self._lanes.items() if lane.hold_until > now}
 
     # Inside
 
@@ -512,11 +559,12 @@ class Lanes:
 
     def _touch(self, chat: str, lane: _Lane) -> None:
         """Enter the lane where `take` will find it at the right time, or drop an empty one."""
-        if lane.head() is not None or lane.hold_said:
+        if lane.head() is not None or lane.hold_said or lane.paused:
             if lane.timed_for != lane.held_until:
                 lane.timed_for = lane.held_until
-                heapq.heappush(self._timed, (lane.held_until, chat))
-        elif not (lane.waiting or lane.awaited or lane.in_flight or lane.lent):
+                if lane.held_until < float("inf"):
+                    heapq.heappush(self._timed, (lane.held_until, chat))
+        elif lane.idle:
             self._lanes.pop(chat, None)
 
     def _advance(self, now: float) -> None:
@@ -529,6 +577,7 @@ class Lanes:
                 lane.timed_for = None
             if lane.held_until > now:
                 continue
+            lane.paused_until = float("-inf")
             if lane.hold_said:
                 lane.hold_said = False
                 self._released.append(chat)
@@ -537,5 +586,5 @@ class Lanes:
                 if lane.ready_for != head:
                     lane.ready_for = head
                     heapq.heappush(self._ready, (head, chat))
-            elif not (lane.waiting or lane.awaited or lane.in_flight or lane.lent):
+            elif lane.idle:
                 del self._lanes[chat]

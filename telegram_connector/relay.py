@@ -7,6 +7,8 @@ import contextlib
 import logging
 import os
 import random
+import secrets
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from telegram_connector import __version__, status
 from telegram_connector.alerts import Alerts
 from telegram_connector.bridge import JetStreamSource
 from telegram_connector.delivery import Records
@@ -23,6 +26,7 @@ from telegram_connector.ledger import KvLedger, Ledger, NullLedger
 from telegram_connector.settings import Settings
 from telegram_connector.settlement import Policy
 from telegram_connector.state import State
+from telegram_connector.status import Figures
 from telegram_connector.telegram import TelegramClient
 from telegram_connector.telemetry import log_event
 from telegram_connector.worker import Rules, Worker
@@ -30,6 +34,7 @@ from telegram_connector.worker import Rules, Worker
 CLOSE_SECONDS = 3.0  # of the budget, kept for closing the connection
 logger = logging.getLogger("telegram_connector")
 
+READ_PAUSES_SECONDS = 2.0
 EXIT_SECONDS = 5.0  # the budget when the interpreter exits and nobody has stopped the relay
 
 
@@ -100,9 +105,11 @@ class Relay:
     def _wire(self) -> _Running:
         settings = self._settings
         alerts = Alerts(settings.durable, settings.meta_alert_on_drop)
+        figures = Figures(time.monotonic, time.time)
 
         def observe(event: Event) -> None:
             alerts.observe(event)
+            figures.observe(event)
             self._tell(event)
 
         source = JetStreamSource(settings, observe, lambda error: self._died("nats", error))
@@ -125,6 +132,7 @@ class Relay:
             lease_clock=source.clock,
             ledger=self._ledger(source, observe),
         )
+        source.on_request(self._answer(source, worker, figures), worker.read_pauses)
         return _Running(source, worker, os.getpid())
 
     def _ledger(self, records: Records, observe: Observer) -> Ledger:
@@ -133,6 +141,33 @@ class Relay:
             return NullLedger()
         bot = settings.bot_token.partition(":")[0]
         return KvLedger(records, bot, parks=settings.on_ambiguous == "park", observe=observe)
+
+    def _answer(self, source: JetStreamSource, worker: Worker, figures: Figures) -> Callable[[bytes], bytes]:
+        """What requests for the status are answered with."""
+        started, name = time.monotonic(), secrets.token_hex(4)
+
+        def answer(request: bytes) -> bytes:
+            if request == status.READ_PAUSES:
+                worker.read_pauses(READ_PAUSES_SECONDS)
+            return status.encode(
+                status.Status(
+                    id=name,
+                    host=socket.gethostname(),
+                    pid=os.getpid(),
+                    version=__version__,
+                    stream=self._settings.stream,
+                    durable=self._settings.durable,
+                    role="active" if source.active() else "standby",
+                    sending=worker.may_send,
+                    up_seconds=round(time.monotonic() - started, 1),
+                    connected_seconds=round(source.connected_seconds, 1),
+                    ambiguous=None,
+                    work=worker.work(),
+                    tally=figures.tally(),
+                )
+            )
+
+        return answer
 
     def _tell(self, event: Event) -> None:
         """Tell the host's observer, whose bugs must not become ours."""

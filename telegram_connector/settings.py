@@ -66,6 +66,7 @@ class NatsSettings:
         dead_subject: Where dead letters are published.
         alert_subject: Where events for operators are published.
         ledger_retention_days: How long the ledger keeps a record after its last change.
+        status_subject: Where connectors are asked how they are, followed by a dot and the durable's name.
 
     Raises:
         SettingsError: Anything is missing or wrong; lists every fault.
@@ -103,6 +104,7 @@ class NatsSettings:
     ledger_retention_days: int = _setting(
         "TG_LEDGER_RETENTION_DAYS", default=30, check=checks.whole(1), read=checks.read_whole
     )
+    status_subject: str = _setting("TG_STATUS_SUBJECT", default="telegram.status", check=checks.plain_subject)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> NatsSettings:

@@ -16,11 +16,13 @@ import msgspec
 from telegram_connector.delivery import DeliveryId, Store
 from telegram_connector.errors import BridgeError
 from telegram_connector.events import Observer, StateUnavailable
+from telegram_connector.pauses import KEY as PAUSES_KEY
 
 ATTEMPTS_KEY = "attempts"
 MIGRATIONS_KEY = "migrations"
 HOLDS_KEY = "holds"
 LOAD_SECONDS = 2.0
+PAUSES_SECONDS = 1.0
 LOAD_AGAIN_SECONDS = 10.0
 MAX_ATTEMPTS_KEPT = 5_000  # some 300 kB; a message of NATS holds 1 MiB
 
@@ -78,6 +80,13 @@ class State:
             moves,
             self._read(HOLDS_KEY, holds, dict[str, float]) or {},
         )
+
+    def fetch_pauses(self) -> bytes | None:
+        """Read what operators have paused, which commands write; None for nothing, or not to be read now."""
+        try:
+            return self._store.get(PAUSES_KEY + self._scope).result(PAUSES_SECONDS)
+        except (BridgeError, FutureTimeoutError):
+            return None  # `fetch` says what is wrong with the store
 
     def adopt(self, left: Left, floor: int) -> None:
         """Take over what `fetch` read, without the attempts of what is settled by now."""

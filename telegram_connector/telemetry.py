@@ -18,6 +18,7 @@ from telegram_connector.disposition import (
     Unavailable,
 )
 from telegram_connector.events import Attempted, Event, Subject
+from telegram_connector.pauses import whom
 
 logger = logging.getLogger("telegram_connector")
 
@@ -111,6 +112,20 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
             return _bot_held(event)
         case events.BotReleased(reason, seconds):
             return logging.INFO, f"sending again after {seconds:.1f} s ({reason})", {}
+        case events.Paused(chat, seconds, reason):
+            how_long = "until resumed" if seconds is None else f"for {seconds:.0f} s"
+            words = f"{whom(chat)} PAUSED by an operator {how_long}{': ' if reason else ''}{reason}"
+            return logging.WARNING, words, {"chat": chat}
+        case events.Resumed(chat, seconds, by_itself):
+            how = "its time is over" if by_itself else "by an operator"
+            return logging.INFO, f"{whom(chat)} resumed after {seconds:.0f} s: {how}", {"chat": chat}
+        case events.PausesUnreadable(reason):
+            words = (
+                f"what operators have paused cannot be read and is ignored: {reason}; pause or resume anew"
+            )
+            return logging.WARNING, words, {"error_msg": reason}
+        case events.StatusUnanswered(reason):
+            return logging.WARNING, f"the command status is not answered: {reason}", {"error_msg": reason}
         case events.ChatMigrated(old, new):
             words = f"group {old} is now supergroup {new}; its messages follow. Tell its publishers"
             return logging.WARNING, words, {"chat": old, "new_chat": new}

@@ -33,9 +33,11 @@ from telegram_connector.events import (
 )
 from telegram_connector.lanes import Item, Lanes
 from telegram_connector.ledger import Ledger, NullLedger, Outgoing
+from telegram_connector.pausing import Pausing
 from telegram_connector.settlement import Policy
 from telegram_connector.settling import Settling, subject_of, why
 from telegram_connector.state import LOAD_AGAIN_SECONDS, Left, State
+from telegram_connector.status import Work, work_of
 from telegram_connector.upkeep import Upkeep
 
 TICK_SECONDS = 0.5
@@ -117,6 +119,7 @@ class Worker:
         self._lanes = Lanes(rules.max_pending, len(apis))
         self._settling = Settling(self._lanes, source, state, policy, self._ledger, observe, random, wall)
         self._upkeep = Upkeep(self._lanes, source, self._settling, observe)
+        self._pausing = Pausing(self._lanes, observe)
         self._changed = threading.Condition()
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -182,6 +185,27 @@ class Worker:
             api.close()
         return len(free) + len(behind)
 
+    # Status
+
+    def work(self) -> Work:
+        """What waits, is held and paused now."""
+        with self._changed:
+            unconfirmed = len(self._settling.unconfirmed)
+            return work_of(self._lanes, self._pausing.pauses, unconfirmed, self._clock(), self._wall())
+
+    @property
+    def may_send(self) -> bool:
+        """Whether a send might start now, as far as JetStream and operators are concerned."""
+        return self._clock() >= self._pausing.bot_until and self._source.may_send(len(self._apis))
+
+    def read_pauses(self, timeout_seconds: float = 0.0) -> bool:
+        """Have what operators have paused read and applied now; whether that was done in time."""
+        with self._changed:
+            number = self._pausing.ask()
+        self._source.wake()
+        with self._changed:
+            return self._changed.wait_for(lambda: self._pausing.heard(number), timeout_seconds)
+
     def _join(self, threads: Sequence[threading.Thread], deadline: float) -> bool:
         for thread in threads:
             if thread.is_alive() and thread is not threading.current_thread():
@@ -217,8 +241,13 @@ class Worker:
                     self._fetch_again = float("-inf")
             left = self._fetch_state() if batch or self._source.may_send(len(self._apis)) else None
             with self._changed:
+                reading = self._pausing.due(self._clock(), at_once=left is not None)
+            pauses = None if reading is None else self._state.fetch_pauses()
+            with self._changed:
                 if left is not None:
                     self._adopt(left)
+                if reading is not None:
+                    self._pausing.adopt(pauses, reading, self._clock(), self._wall())
                 for entry in batch:
                     self._take_in(entry)
                 if self._clock() >= self._next_tick:
@@ -319,6 +348,7 @@ class Worker:
         now = self._clock()
         self._next_tick = now + TICK_SECONDS
         self._upkeep.tick(now, self._lease_clock(), self._wall(), pulling=self._asked > 0)
+        self._pausing.attend(self._wall(), self._source.active())
         for sending in list(self._sending.values()):
             if sending.deadline <= now:
                 sending.api.abort(sending.number)
@@ -355,8 +385,9 @@ class Worker:
         with self._changed:
             while not self._stopping.is_set():
                 now = self._clock()
-                due = None
-                if self._source.may_send(len(self._apis)):
+                paused_until = self._pausing.bot_until
+                due = paused_until if now < paused_until else None
+                if due is None and self._source.may_send(len(self._apis)):
                     gate = self._lanes.gate
                     if gate.probe_first:
                         if now >= gate.held_until and not self._probing and not self._lanes.in_flight:

@@ -115,6 +115,9 @@ class FakeSource:
     def may_send(self, workers: int) -> bool:
         return self.sendable
 
+    def active(self) -> bool:
+        return True
+
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listener = listener
 

@@ -59,7 +59,8 @@ class Setup:
         own = () if bare else (WHO_AM_I, STREAM_NAMES)
         subjects = json.dumps([s for s in (*deployed(), *own, *more) if s != without])
         self.server.worker_permissions = (
-            f'{{ publish: {{ allow: {subjects} }}, subscribe: {{ allow: ["_INBOX.tg_outbound.>"] }} }}'
+            f"{{ publish: {{ allow: {subjects} }}, allow_responses: true,"
+            f' subscribe: {{ allow: ["_INBOX.tg_outbound.>", "telegram.status.tg_outbound"] }} }}'
         )
         self.server.reload()
 
@@ -165,9 +166,11 @@ def test_what_the_worker_needs_is_what_deploy_gives() -> None:
     rights = needed(NatsSettings(nats_url="nats://x", nats_auth="none")) + needed_by_ledger(parks=True)
     for verb in ("publish", "subscribe"):
         given = deployed(verb=verb)
-        asked = [right.subject for right in rights if right.verb == verb]
+        asked = [right.subject for right in rights if right.verb == verb and not right.answer]
         assert [subject for subject in asked if not any(covers(g, subject) for g in given)] == []
         assert [g for g in given if not any(covers(g, subject) for subject in asked)] == []
+    assert [str(right) for right in rights if right.answer] == ["allow_responses"]
+    assert "allow_responses:" in PERMISSIONS.read_text()
 
 
 def test_the_ledger_is_looked_at_where_there_is_one_and_not_mentioned_else(setup: Setup) -> None:

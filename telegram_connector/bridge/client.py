@@ -10,7 +10,7 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
 from typing import Any, NamedTuple, TypeVar
 
-from telegram_connector.bridge.link import REQUEST_SECONDS, Link
+from telegram_connector.bridge.link import REQUEST_SECONDS, Link, PermissionDenied
 from telegram_connector.bridge.loop import LoopThread
 from telegram_connector.bridge.store import Bucket
 from telegram_connector.delivery import Versioned
@@ -21,6 +21,7 @@ T = TypeVar("T")
 AT_ONCE = (
     64  # requests: as fast as more; 64 of the largest messages stay below what nats-py buffers (128 MiB)
 )
+ANNOUNCE_SECONDS = 0.25
 
 
 class PublishAck(NamedTuple):
@@ -111,6 +112,45 @@ class NatsClient:
             BridgeError: No answer.
         """
         return bytes(self._wait(self._loop.submit(self._open().request(subject, payload))).data)
+
+    def gather(self, subject: str, payload: bytes, seconds: float) -> list[bytes]:
+        """Ask everybody who listens on a subject; see `Link.gather`.
+
+        Raises:
+            BridgeError: It could not be asked.
+        """
+        future = self._loop.submit(self._open().gather(subject, payload, seconds))
+        try:
+            return future.result(seconds + self._timeout_seconds)
+        except FutureTimeoutError:
+            raise Unanswered("the NATS thread did not answer") from None
+
+    def announce_checked(self, subject: str, payload: bytes, seconds: float = ANNOUNCE_SECONDS) -> None:
+        """As `announce`, and wait so long for the server to refuse it.
+
+        Raises:
+            PermissionDenied: The server refused it.
+            BridgeError: It was not published.
+        """
+        self._wait(self._loop.submit(self._announce_checked(subject, payload, seconds)))
+
+    async def _announce_checked(self, subject: str, payload: bytes, seconds: float) -> None:
+        link = self._open()
+        refused: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+
+        def denied(words: str) -> None:
+            if not refused.done():
+                refused.set_result(words)
+
+        link.on_denied(subject, denied)
+        try:
+            await link.publish(subject, payload)
+            # A refusal is all that comes back; without one there is only the time to wait for it.
+            await asyncio.wait({refused}, timeout=seconds)
+            if refused.done():
+                raise PermissionDenied(refused.result())
+        finally:
+            link.off_denied(subject)
 
     @property
     def server(self) -> str:

@@ -141,7 +141,7 @@ class Link:
     async def _on_error(self, error: Exception) -> None:
         self._errors.append(error)
         del self._errors[:-16]
-        if "permissions violation" in str(error).lower():
+        if _is_denial(error):
             self._fail_denied(str(error))
 
     async def _on_disconnected(self) -> None:
@@ -153,12 +153,19 @@ class Link:
     def drop(self, reason: str) -> None:
         """Declare the connection lost."""
         if not self.lost.is_set():
-            last = self._errors[-1] if self._errors else self._client.last_error
+            last = self._last_error()
             self.lost_reason = f"{reason}: {describe(last)}" if last else reason
             self.lost.set()
             for _, answer in self._asked.values():
                 if not answer.done():
                     answer.set_exception(Unanswered(f"the connection was lost: {self.lost_reason}"))
+
+    def _last_error(self) -> BaseException | None:
+        """The last error that may have cost the connection; a refused subject never does."""
+        for error in (*reversed(self._errors), self._client.last_error):
+            if error is not None and not _is_denial(error):
+                return error
+        return None
 
     @property
     def alive(self) -> bool:
@@ -216,6 +223,47 @@ class Link:
             self._asked.pop(token, None)
             if answer.done() and not answer.cancelled():
                 answer.exception()  # seen, also when publishing failed first: else asyncio logs it
+
+    async def gather(self, subject: str, payload: bytes, seconds: float) -> list[bytes]:
+        """Ask everybody who listens on a subject: what they answer within so many seconds.
+
+        Nobody listening ends it at once.
+
+        Raises:
+            Disconnected: Nothing was asked, or the connection was lost meanwhile.
+            PermissionDenied: The server refused the request.
+        """
+        answers: list[bytes] = []
+        over: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+
+        def denied(words: str) -> None:
+            if not over.done():
+                over.set_exception(PermissionDenied(words))
+
+        async def on_answer(msg: Msg) -> None:
+            if not (msg.headers and msg.headers.get("Status") == "503"):
+                answers.append(bytes(msg.data))
+            elif not over.done():
+                over.set_result(True)
+
+        inbox = self.new_inbox()
+        losing = asyncio.ensure_future(self.lost.wait())
+        self.on_denied(subject, denied)
+        subscription = await self.subscribe(inbox, on_answer)
+        try:
+            await self.publish(subject, payload, reply=inbox)
+            ends: set[asyncio.Future[Any]] = {over, losing}
+            await asyncio.wait(ends, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if self.lost.is_set():
+                raise Disconnected(self.lost_reason)
+            if over.done():
+                over.result()
+            return answers
+        finally:
+            losing.cancel()
+            self.off_denied(subject)
+            with contextlib.suppress(nats.errors.Error):
+                await subscription.unsubscribe()
 
     async def _on_answer(self, msg: Msg) -> None:
         asked = self._asked.get(msg.subject.rsplit(".", 1)[-1])
@@ -285,8 +333,12 @@ class Link:
             raise Disconnected(describe(error)) from None
 
     def on_denied(self, subject: str, denied: Callable[[str], None]) -> None:
-        """Have `denied` called with the server's words when publishing to `subject` is refused."""
+        """Have `denied` called with the server's words when a publish or subscription there is refused."""
         self._deniable[subject] = denied
+
+    def off_denied(self, subject: str) -> None:
+        """Undo `on_denied`."""
+        self._deniable.pop(subject, None)
 
     def new_inbox(self) -> str:
         return str(self._client.new_inbox())
@@ -316,6 +368,10 @@ class Link:
             null = os.open(os.devnull, os.O_RDWR)
             os.dup2(null, socket_.fileno(), inheritable=False)
             os.close(null)
+
+
+def _is_denial(error: BaseException) -> bool:
+    return "permissions violation" in str(error).lower()
 
 
 def describe(error: BaseException | None) -> str:

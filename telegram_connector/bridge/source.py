@@ -10,6 +10,7 @@ from concurrent.futures import Future
 
 from nats.aio.msg import Msg
 
+from telegram_connector.bridge.answering import Answering
 from telegram_connector.bridge.consumer import BoundConsumer
 from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.loop import LoopThread, result_or
@@ -63,6 +64,11 @@ class JetStreamSource:
         self._tick = self.clock()
         self._supervisor: Supervisor | None = None
         self._settler: Settler | None = None
+        self._answering = Answering(
+            f"{settings.status_subject}.{settings.durable}",
+            lambda: self._supervisor.link if self._supervisor else None,
+            observe,
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     # Life
@@ -96,6 +102,7 @@ class JetStreamSource:
         self._tasks = [
             asyncio.ensure_future(self._guard(self._supervisor.run)),
             asyncio.ensure_future(self._guard(self._keep_ticking)),
+            asyncio.ensure_future(self._guard(self._answering.run)),
         ]
 
     async def _guard(self, work: Callable[[], object]) -> None:
@@ -143,6 +150,23 @@ class JetStreamSource:
             for task in self._tasks:
                 task.cancel()  # nats-py may have swallowed the last one
         await self._supervisor.closed()
+
+    # Status
+
+    def on_request(self, answer: Callable[[bytes], bytes], listening: Callable[[], object]) -> None:
+        """Have requests for the status answered; to be called before `start`.
+
+        Args:
+            answer: Makes an answer of a request; called on threads of its own, one at a time.
+            listening: Called likewise once a connection is listened on: what was asked before went unheard.
+        """
+        self._answering.answer = answer
+        self._answering.listening = listening
+
+    @property
+    def connected_seconds(self) -> float:
+        """For about how long the connection stands; 0 without one."""
+        return self._answering.connected_seconds
 
     # MessageSource
 
@@ -234,6 +258,10 @@ class JetStreamSource:
             and settler is not None
             and settler.unconfirmed <= workers
         )
+
+    def active(self) -> bool:
+        supervisor = self._supervisor
+        return supervisor is not None and supervisor.ready and supervisor.intake.pin.ours
 
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listener = listener

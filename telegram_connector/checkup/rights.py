@@ -18,14 +18,16 @@ class Right:
         verb: What is done.
         subject: With what, wildcards included.
         vital: Whether the worker cannot do its work without.
+        answer: Whether ``allow_responses`` will do instead.
     """
 
     verb: Literal["publish", "subscribe"]
     subject: str
     vital: bool = True
+    answer: bool = False
 
     def __str__(self) -> str:
-        return f"{self.verb} {self.subject}"
+        return "allow_responses" if self.answer else f"{self.verb} {self.subject}"
 
 
 def needed(settings: NatsSettings, keeps_dead_letters: bool = True) -> tuple[Right, ...]:
@@ -54,6 +56,10 @@ def needed(settings: NatsSettings, keeps_dead_letters: bool = True) -> tuple[Rig
         Right("publish", f"$JS.API.STREAM.INFO.{settings.dead_stream}", vital=False),
         Right("publish", settings.dead_subject, vital=keeps_dead_letters),
         Right("publish", settings.alert_subject, vital=False),
+        # Without these the command status does not hear of this worker, and pauses are heeded within 10 s.
+        Right("subscribe", f"{settings.status_subject}.{durable}", vital=False),
+        Right("publish", f"{settings.status_subject}.{durable}", vital=False),
+        Right("publish", f"_INBOX.{durable}.>", vital=False, answer=True),
     )
 
 
@@ -85,6 +91,8 @@ class Permissions:
 
     def allow(self, right: Right) -> bool:
         """Whether all of a right is covered by one permission and none of it denied."""
+        if right.answer and self._told.get("responses"):
+            return True
         allowed, denied = self._lists(right.verb)
         if any(overlap(pattern, right.subject) for pattern in denied):
             return False

@@ -11,10 +11,12 @@ from telegram_connector.cli.dead import dead
 from telegram_connector.cli.demo import demo
 from telegram_connector.cli.ledger import ledger
 from telegram_connector.cli.lint import lint
+from telegram_connector.cli.pause import pause, resume
 from telegram_connector.cli.provision import provision
 from telegram_connector.cli.publish import publish
 from telegram_connector.cli.run import run
 from telegram_connector.cli.sandbox import sandbox
+from telegram_connector.cli.status import status
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -27,5 +29,19 @@ def main() -> None:
     """
 
 
-for command in (run, demo, check, provision, publish, dead, ledger, chats, lint, sandbox):
+for command in (
+    run,
+    demo,
+    check,
+    provision,
+    publish,
+    status,
+    pause,
+    resume,
+    dead,
+    ledger,
+    chats,
+    lint,
+    sandbox,
+):
     main.add_command(command)

@@ -300,6 +300,9 @@ class JetStream:
     def stop_pulling(self, timeout_seconds: float) -> None:
         self._wanted = 0
 
+    def active(self) -> bool:
+        return True
+
     def on_change(self, listener: Callable[[], None]) -> None:
         self._listener = listener
 

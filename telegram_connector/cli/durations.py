@@ -1,0 +1,33 @@
+"""Lengths of time as people write them."""
+
+from __future__ import annotations
+
+import click
+
+from telegram_connector.cli.records import read_age
+
+UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
+LONGEST_SECONDS = 365 * 86_400.0
+
+
+def duration(value: str) -> float:
+    """Seconds, from words like 90s, 10m, 1h30m or 2d, up to a year; the type of an option.
+
+    Raises:
+        click.BadParameter: It is none; exit code 2.
+    """
+    seconds = read_age(value).total_seconds()
+    if not 0 < seconds <= LONGEST_SECONDS:
+        raise click.BadParameter(f"{value!r} is not within a second and a year")
+    return seconds
+
+
+def lasting(seconds: float) -> str:
+    """About so long, in its two largest units."""
+    left = max(0, round(seconds))
+    shown: list[str] = []
+    for unit, length in UNITS.items():
+        number, left = divmod(left, length)
+        if number or (unit == "s" and not shown):
+            shown.append(f"{number}{unit}")
+    return "".join(shown[:2])

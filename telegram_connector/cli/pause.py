@@ -1,0 +1,114 @@
+"""``pause`` and ``resume``: an operator stops sending to a chat, or at all, for a while."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+
+import click
+
+from telegram_connector import checks
+from telegram_connector.bridge import NatsClient
+from telegram_connector.cli.check import printable
+from telegram_connector.cli.durations import duration, lasting
+from telegram_connector.cli.settings import nats_settings
+from telegram_connector.errors import BridgeError
+from telegram_connector.operating import Change, Switch
+from telegram_connector.pauses import MAX_REASON, whom
+
+WAIT_SECONDS = 1.0
+
+
+def _chat(value: str) -> str:
+    try:
+        return checks.chat_id(value)
+    except checks.ValueFaultError as fault:
+        raise click.BadParameter(str(fault)) from None
+
+
+def _reason(value: str) -> str:
+    words = " ".join(value.split())
+    if len(words) > MAX_REASON or not words.isprintable():
+        raise click.BadParameter(f"must be at most {MAX_REASON} printable characters")
+    return words
+
+
+@click.command()
+@click.option("--chat", type=_chat, metavar="ID", help="This chat alone, named as its envelopes name it.")
+@click.option(
+    "--for", "seconds", type=duration, metavar="TIME", help="End by itself after 90s, 10m, 1h30m or 2d."
+)
+@click.option(
+    "--reason", type=_reason, metavar="TEXT", default="", help="Why; shown in status, logs and alerts."
+)
+def pause(chat: str | None, seconds: float | None, reason: str) -> None:
+    """Send nothing, or nothing to one chat, until resumed.
+
+    Nothing is lost: messages wait in order and are sent afterwards, but for those that expire meanwhile:
+    they become dead letters. A send in flight is finished. The pause is kept in the bucket telegram_state: it
+    outlives connectors, and is heeded by whichever is active, now or later. Running ones heed it at once. A
+    paused bot tells TELEGRAM_CHAT_ID no alerts either; they go out on NATS.
+
+    Pausing again replaces the pause. Needs NATS credentials (TELEGRAM_OPERATOR in deploy/), no bot token.
+
+    Exit codes: 0 paused, also when no connector runs; 1 not paused; 2 wrong usage; 78 settings wrong.
+    """
+    try:
+        change = _change("pause", lambda switch: switch.pause(chat or "", seconds, reason))
+    except ValueError as error:
+        click.echo(f"telegram-connector pause: {error}", err=True)
+        sys.exit(1)
+    how_long = "until resumed" if seconds is None else f"for {lasting(seconds)}"
+    click.echo(f"{whom(chat or '')} is paused {how_long}; {_heard(change)}")
+    _say_doubts(change)
+
+
+@click.command()
+@click.option("--chat", type=_chat, metavar="ID", help="This chat alone; the bot without.")
+@click.option("--all", "everything", is_flag=True, help="The bot and every chat.")
+def resume(chat: str | None, everything: bool) -> None:
+    """End a pause: the bot's, a chat's, or all.
+
+    Chats that were paused one by one stay so when the bot is resumed, and are named. Nothing happens where
+    nothing is paused.
+
+    Exit codes: 0 resumed, or nothing was paused; 1 not resumed; 2 wrong usage; 78 settings wrong.
+    """
+    if chat is not None and everything:
+        raise click.UsageError("give either --chat or --all")
+    change = _change("resume", lambda switch: switch.resume(None if everything else chat or ""))
+    if not change.ended:
+        click.echo("nothing was paused" if everything else f"{whom(chat or '')} was not paused")
+    else:
+        names = ", ".join(whom(name) for name in change.ended)
+        click.echo(f"resumed: {names}; {_heard(change)}")
+    left = [whom(name) for name in change.pauses.all()]
+    if left:
+        click.echo(f"still paused: {', '.join(left)}")
+    _say_doubts(change)
+
+
+def _change(command: str, act: Callable[[Switch], Change]) -> Change:
+    settings = nats_settings()
+    try:
+        with NatsClient(settings, f"telegram_connector {command}") as client:
+            return act(Switch(client, settings, WAIT_SECONDS))
+    except BridgeError as error:
+        click.echo(printable(f"telegram-connector {command}: {error}"), err=True)
+        sys.exit(1)
+
+
+def _heard(change: Change) -> str:
+    if not change.heard:
+        return "no connector has heard of it yet; whichever runs heeds it within 10 s, or from its start"
+    active = sum(status.role == "active" for status in change.heard)
+    return f"heard by {len(change.heard)} connector{'s' * (len(change.heard) > 1)}, {active} active"
+
+
+def _say_doubts(change: Change) -> None:
+    if change.unreadable:
+        words = f"what was kept as paused could not be read and was replaced: {change.unreadable}"
+        click.echo(f"telegram-connector: {words}", err=True)
+    for what, why in (("connectors were not asked", change.unheard), ("no alert", change.unannounced)):
+        if why:
+            click.echo(printable(f"telegram-connector: {what}: {why}"), err=True)
