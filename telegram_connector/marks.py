@@ -113,6 +113,15 @@ def next_step(reason: str, mark: Mark | None, change: Change, again: bool) -> St
     return Leave(f"{mark.state} by {mark.by} at {mark.at}")
 
 
+def settles(mark: bytes, stored_at: str) -> bool:
+    """Whether a mark says that nothing is left to do about the letter that was stored at `stored_at`."""
+    try:
+        found = msgspec.json.decode(mark, type=Mark)
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return False
+    return found.letter == stored_at and found.state != "claimed"
+
+
 def no_envelope(error: EnvelopeError) -> Refuse:
     """The refusal of what a connector would not take, whatever its id."""
     return Refuse(f"it is no envelope that could be sent: {error}")

@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import base64
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from telegram_connector import alerts, pauses
-from telegram_connector.bridge import NatsClient
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND, STREAM_NOT_FOUND
-from telegram_connector.errors import ApiError, BridgeError
+from telegram_connector.bridge import KeyValue, NatsClient
+from telegram_connector.errors import BridgeError
 from telegram_connector.pauses import Pause, Pauses, whom
 from telegram_connector.settings import NatsSettings
 from telegram_connector.status import READ_PAUSES, Status, read_answers
 from telegram_connector.topology import STATE_BUCKET
 
-WRONG_LAST_SEQUENCE = 10071
 _Told = tuple[str, str, dict[str, Any]]  # an alert: type, text, facts
 TRIES = 10  # two operators at once: one of them reads again
 
@@ -62,6 +59,7 @@ class Switch:
         self._settings = settings
         self._wait_seconds = wait_seconds
         self._wall = wall
+        self._bucket = KeyValue(client, STATE_BUCKET)
         self._key = pauses.key(settings.stream, settings.durable)
 
     def pause(self, chat: str, seconds: float | None, reason: str) -> Change:
@@ -118,7 +116,8 @@ class Switch:
     def _write(self, edit: Callable[[Pauses], Pauses]) -> tuple[Pauses, Pauses, str]:
         """Change the document by compare and set: (before, after, what was wrong with it)."""
         for _ in range(TRIES):
-            revision, document = self._stored()
+            entry = self._bucket.get(self._key)
+            document = entry.value if entry else b""
             unreadable = ""
             try:
                 before = pauses.read(document).current(self._wall()) if document else Pauses()
@@ -127,28 +126,14 @@ class Switch:
             after = edit(before)
             if after == before and not unreadable:
                 return before, after, ""
-            expected = {"Nats-Expected-Last-Subject-Sequence": str(revision)}
-            try:
-                self._client.publish(f"$KV.{STATE_BUCKET}.{self._key}", pauses.write(after), expected)
-            except ApiError as error:
-                if error.err_code != WRONG_LAST_SEQUENCE:
-                    raise
+            value = pauses.write(after)
+            if entry is None:
+                written = self._bucket.create(self._key, value)
             else:
+                written = self._bucket.update(self._key, value, entry.revision)
+            if written is not None:
                 return before, after, unreadable
         raise BridgeError("others are changing the pauses all the time; try again")
-
-    def _stored(self) -> tuple[int, bytes]:
-        subject = f"$KV.{STATE_BUCKET}.{self._key}"
-        try:
-            found = self._client.api(f"STREAM.MSG.GET.KV_{STATE_BUCKET}", {"last_by_subj": subject})
-        except ApiError as error:
-            if error.err_code == NO_MESSAGE_FOUND:
-                return 0, b""
-            if error.err_code == STREAM_NOT_FOUND:
-                hint = "does not exist, and pauses are kept there; make it with: telegram-connector provision"
-                raise ApiError(error.code, error.err_code, f"bucket {STATE_BUCKET} {hint}") from None
-            raise
-        return int(found["message"]["seq"]), base64.b64decode(found["message"].get("data", ""))
 
     def _tell_connectors(self) -> tuple[list[Status], str]:
         subject = f"{self._settings.status_subject}.{self._settings.durable}"

@@ -10,15 +10,18 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
+from telegram_connector import marks
 from telegram_connector import pauses as documents
-from telegram_connector.bridge import NatsClient
+from telegram_connector.bridge import KeyValue, NatsClient
 from telegram_connector.bridge.consumer import nanoseconds
+from telegram_connector.bridge.kv import NoBucket
 from telegram_connector.bridge.link import PermissionDenied
 from telegram_connector.bridge.store import NO_MESSAGE_FOUND
+from telegram_connector.bridge.stored import headers
 from telegram_connector.deadletter import REASON
 from telegram_connector.errors import ApiError
 from telegram_connector.pauses import Pause, Pauses
@@ -75,12 +78,19 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     unknown: list[str]
 
 
+class _Dead(NamedTuple):
+    """Why one died, and when it was stored, in the server's words."""
+
+    reason: str
+    stored_at: str
+
+
 @dataclass
 class _Read:
     """Dead letters whose reasons are known, so that looking again reads only new ones."""
 
     deleted: int
-    reasons: dict[int, str | None]  # None for one that is gone
+    letters: dict[int, _Dead | None]  # None for one that is gone
 
 
 class Observatory:
@@ -116,7 +126,7 @@ class Observatory:
         connectors = self._ask_connectors()
         consumer = self._ask("backlog", f"CONSUMER.INFO.{settings.stream}.{settings.durable}") or {}
         groups = consumer.get("priority_groups")
-        known = [c.ambiguous for c in connectors if c.ambiguous is not None]
+        dead_letters = self._dead_letters()
         return Overview(
             at=at(self._wall()),
             stream=settings.stream,
@@ -126,8 +136,8 @@ class Observatory:
             redelivered=consumer.get("num_redelivered"),
             pulling=consumer.get("num_waiting"),
             pinned=any(group.get("pinned_client_id") for group in groups) if groups else None,
-            dead_letters=self._dead_letters(),
-            ambiguous=max(known, default=None),
+            dead_letters=dead_letters,
+            ambiguous=self._ambiguous(dead_letters),
             last_sent_at=max(
                 (c.tally.last_sent_at for c in connectors if c.tally.last_sent_at), default=None
             ),
@@ -206,15 +216,39 @@ class Observatory:
         if deleted != self._read.deleted:
             self._read = _Read(deleted, {})
         window = range(max(first, last - DEAD_LETTERS_READ + 1), last + 1) if count else range(0)
-        known = {sequence: reason for sequence, reason in self._read.reasons.items() if sequence in window}
+        known = {sequence: letter for sequence, letter in self._read.letters.items() if sequence in window}
         missing = [sequence for sequence in window if sequence not in known]
         if not self._read_reasons(missing, known):
             return DeadLetters(count, 0, None)
-        self._read.reasons = known
-        reasons = Counter(reason for reason in known.values() if reason is not None)
+        self._read.letters = known
+        reasons = Counter(letter.reason for letter in known.values() if letter is not None)
         return DeadLetters(count, reasons.total(), dict(reasons.most_common()))
 
-    def _read_reasons(self, sequences: list[int], known: dict[int, str | None]) -> bool:
+    def _ambiguous(self, dead_letters: DeadLetters | None) -> int | None:
+        """How many of the dead letters that were read say that nobody knows, and are not resolved."""
+        if dead_letters is None or dead_letters.by_reason is None:
+            return None
+        letters = {
+            sequence: letter
+            for sequence, letter in self._read.letters.items()
+            if letter is not None and letter.reason == "ambiguous"
+        }
+        if not letters:
+            return 0
+        keys = [marks.key(self._settings.dead_stream, sequence) for sequence in letters]
+        try:
+            entries = KeyValue(self._client, STATE_BUCKET).get_each(keys)
+        except NoBucket:
+            return len(letters)
+        except PermissionDenied as denied:
+            self._unknown.append(f"ambiguous: NATS permission missing for {denied.subject}")
+            return None
+        return sum(
+            entry is None or not marks.settles(entry.value, letter.stored_at)
+            for entry, letter in zip(entries, letters.values(), strict=True)
+        )
+
+    def _read_reasons(self, sequences: list[int], known: dict[int, _Dead | None]) -> bool:
         """Look up the reasons of some; False where they may not be read."""
         subject = f"STREAM.MSG.GET.{self._settings.dead_stream}"
         try:
@@ -224,7 +258,9 @@ class Observatory:
             return False
         for sequence, answer in zip(sequences, answers, strict=True):
             if isinstance(answer, dict):
-                known[sequence] = _header(answer["message"].get("hdrs", ""), REASON) or "unknown"
+                message = answer["message"]
+                reason = headers(message).get(REASON, "unknown")
+                known[sequence] = _Dead(reason, str(message["time"]))
             elif answer.err_code == NO_MESSAGE_FOUND:
                 known[sequence] = None
             else:
@@ -235,12 +271,3 @@ class Observatory:
 def _paused(chat: str, pause: Pause, wall: float) -> Paused:
     left = None if pause.until is None else round(pause.until - wall, 1)
     return Paused(chat or None, at(pause.since), left, pause.reason)
-
-
-def _header(block: str, name: str) -> str:
-    """One header of a stored message, from its base64 block."""
-    for line in base64.b64decode(block).decode(errors="replace").split("\r\n")[1:]:
-        key, _, value = line.partition(":")
-        if key == name:
-            return value.strip()
-    return ""

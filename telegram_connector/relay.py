@@ -161,7 +161,6 @@ class Relay:
                     sending=worker.may_send,
                     up_seconds=round(time.monotonic() - started, 1),
                     connected_seconds=round(source.connected_seconds, 1),
-                    ambiguous=None,
                     work=worker.work(),
                     tally=figures.tally(),
                 )

@@ -106,7 +106,6 @@ class Status(msgspec.Struct, frozen=True, kw_only=True):
     sending: bool
     up_seconds: float
     connected_seconds: float
-    ambiguous: _Count | None
     work: Work
     tally: Tally
 

@@ -13,6 +13,7 @@ import pytest
 from click.testing import CliRunner, Result
 from msgspec.structs import replace
 
+from telegram_connector import events
 from telegram_connector.bridge import DeadLetters, NatsClient
 from telegram_connector.bridge.client import AT_ONCE, PublishAck
 from telegram_connector.bridge.deadletters import UNMARKED, Marked, Resent
@@ -278,6 +279,7 @@ def test_a_resent_letter_reaches_telegram_and_dies_again_as_a_new_letter(nats_se
         try:
             sandbox.set_fault("msg_parse_mode", chat=100, times=3)
             fleet.relay()
+            fleet.until_event(events.Bound)
             broken = [
                 replace(envelope, text=f"<b>{envelope.text}", parse_mode="HTML")
                 for envelope in numbered(3, 1)

@@ -26,6 +26,7 @@ from telegram_connector.disposition import Terminal
 from telegram_connector.envelope import TelegramOutbound, decode, encode
 from telegram_connector.errors import Disconnected, Unanswered
 from telegram_connector.links import Link, by_message, by_msg_id
+from telegram_connector.overview import Observatory
 from telegram_connector.record import (
     AMBIGUOUS,
     CANCELLED,
@@ -858,6 +859,12 @@ def until(condition: Callable[[], bool]) -> None:
         pause.wait(0.05)
 
 
+def ambiguous(fleet: Fleet) -> int | None:
+    """What `status` says of how many are in doubt."""
+    with fleet.server.client(fleet.server.operator_seed) as client:
+        return Observatory(client, fleet.server.settings(), 0.1).look().ambiguous
+
+
 def test_from_a_lost_answer_to_a_message_that_is_sent_and_known(fleet: Fleet) -> None:
     desk = Desk(fleet.server)
     fleet.sandbox.set_fault({"reset": "after_accept", "method": "sendMessage"}, times=3)
@@ -867,10 +874,12 @@ def test_from_a_lost_answer_to_a_message_that_is_sent_and_known(fleet: Fleet) ->
     fleet.assert_nothing_left()
     assert [len(fleet.texts(chat)) for chat in (300, 301, 302)] == [1, 1, 1]
     assert desk.ids("--chat", "300", "--route", "alpha") == ["m0"]
+    assert ambiguous(fleet) == 3
     keys = {item["msg_id"]: item["key"] for item in desk.listed()}
     desk.ok("resolve", keys["m0"], "--send-again", "--yes")
     desk.ok("resolve", keys["m1"], "--cancel", "--yes")
     desk.ok("resolve", keys["m2"], "--sent", "--message-id", "77", "--yes")
+    assert ambiguous(fleet) == 0  # their dead letters are put aside, too
     until(lambda: [r["msg_id"] for r in desk.listed("--status", "sent")] == ["m0", "m2"])
     (record,) = desk.listed("--status", "sent", "--chat", "300")
     assert (record["resolution"], record["attempts"]) == ("send-again", 2)

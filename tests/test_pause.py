@@ -15,6 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from telegram_connector import events, pauses
+from telegram_connector.bridge import KeyValue
 from telegram_connector.cli import main
 from telegram_connector.cli.durations import duration, lasting
 from telegram_connector.disposition import Terminal
@@ -24,6 +25,7 @@ from telegram_connector.operating import Switch
 from telegram_connector.pauses import Pause, Pauses
 from telegram_connector.pausing import READ_EVERY_SECONDS, Pausing
 from telegram_connector.sandbox import Sandbox
+from telegram_connector.topology import STATE_BUCKET
 from tests.fakes import make_delivery
 from tests.nats_server import NatsServer
 from tests.process import Process
@@ -362,7 +364,9 @@ def command(fleet: Fleet, *arguments: str, seed: str = "") -> str:
 
 def stored(fleet: Fleet) -> Pauses:
     with fleet.server.client(fleet.server.operator_seed) as client:
-        return pauses.read(Switch(client, fleet.server.settings(), 0.1)._stored()[1])
+        settings = fleet.server.settings()
+        entry = KeyValue(client, STATE_BUCKET).get(pauses.key(settings.stream, settings.durable))
+        return pauses.read(entry.value if entry else b"")
 
 
 @pytest.mark.integration

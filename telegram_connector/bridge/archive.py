@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import secrets
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,9 +11,11 @@ import msgspec
 
 from telegram_connector import links, record
 from telegram_connector.bridge.client import AT_ONCE, NatsClient
+from telegram_connector.bridge.deadletters import UNMARKED, DeadLetters
 from telegram_connector.bridge.kv import KeyValue
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND, STREAM_NOT_FOUND
-from telegram_connector.deadletter import REASON, STREAM_SEQ
+from telegram_connector.bridge.store import STREAM_NOT_FOUND
+from telegram_connector.bridge.stored import data, each, headers
+from telegram_connector.deadletter import REASON, STREAM_SEQ, Letter
 from telegram_connector.errors import ApiError, LedgerError, Unanswered
 from telegram_connector.links import Link, message_key, msg_id_key
 from telegram_connector.record import Record
@@ -104,11 +105,23 @@ class Archive:
             BridgeError: A stream cannot be read.
         """
         for message in self._stored(self._settings.stream, [wanted.stream_seq] if wanted.stream_seq else []):
-            if is_original(wanted, _data(message)):
-                return Original(_data(message), _headers(message))
-        return self._buried(wanted)
+            if is_original(wanted, data(message)):
+                return Original(data(message), headers(message))
+        buried = self._buried(wanted)
+        return Original(data(buried), headers(buried)) if buried is not None else None
 
-    def _buried(self, wanted: Record) -> Original | None:
+    def put_aside(self, wanted: Record, by: str, now: Callable[[], str], why: str) -> None:
+        """Mark the dead letter of a record as done with; nothing happens where there is none.
+
+        Raises:
+            BridgeError: It was not marked, or nobody said that it was.
+        """
+        message = self._buried(wanted)
+        if message is not None:
+            letter = Letter(int(message["seq"]), str(message["time"]), headers(message), data(message))
+            DeadLetters(self._client, self._settings, by, now).discard(letter, UNMARKED, why)
+
+    def _buried(self, wanted: Record) -> dict[str, Any] | None:
         try:
             state = self._client.api(f"STREAM.INFO.{self._settings.dead_stream}")["state"]
         except ApiError as error:
@@ -118,21 +131,19 @@ class Archive:
         # The youngest first: what is in doubt has mostly died lately.
         newest_first = range(int(state["last_seq"]), max(0, int(state["first_seq"]) - 1), -1)
         for message in self._stored(self._settings.dead_stream, newest_first):
-            headers = _headers(message)
-            named = (headers.get(REASON), headers.get(STREAM_SEQ))
-            if named == (DEAD_REASON, str(wanted.stream_seq)) and is_original(wanted, _data(message)):
-                return Original(_data(message), headers)
+            about = headers(message)
+            named = (about.get(REASON), about.get(STREAM_SEQ))
+            if named == (DEAD_REASON, str(wanted.stream_seq)) and is_original(wanted, data(message)):
+                return message
         return None
 
     def _stored(self, stream: str, sequences: Sequence[int]) -> Iterator[dict[str, Any]]:
         """What a stream has under these sequences, where there is such a stream; gaps are passed over."""
-        for first in range(0, len(sequences), AT_ONCE):
-            bodies = [{"seq": sequence} for sequence in sequences[first : first + AT_ONCE]]
-            for answer in self._client.api_each(f"STREAM.MSG.GET.{stream}", bodies):
-                if not isinstance(answer, ApiError):
-                    yield answer["message"]
-                elif answer.err_code not in (NO_MESSAGE_FOUND, STREAM_NOT_FOUND):
-                    raise answer
+        try:
+            yield from each(self._client, stream, sequences)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
 
     # Changing
 
@@ -242,18 +253,3 @@ def _record(key: str, value: bytes) -> Record:
 
 def _link(_key: str, value: bytes) -> Link:
     return links.decode(value)
-
-
-def _data(message: dict[str, Any]) -> bytes:
-    return base64.b64decode(message.get("data") or "")
-
-
-def _headers(message: dict[str, Any]) -> dict[str, str]:
-    """A stored message's headers; of a name that comes twice the first, as nats-py has it."""
-    block = base64.b64decode(message.get("hdrs") or "").decode("utf-8", "replace")
-    found: dict[str, str] = {}
-    for line in block.split("\r\n")[1:]:
-        name, colon, value = line.partition(":")
-        if colon:
-            found.setdefault(name, value.strip())
-    return found

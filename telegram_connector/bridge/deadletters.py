@@ -8,19 +8,18 @@ same time the server takes for one message, within its duplicate window.
 
 from __future__ import annotations
 
-import base64
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
-from telegram_connector.bridge.client import AT_ONCE, NatsClient
+from telegram_connector.bridge.client import NatsClient
 from telegram_connector.bridge.consumer import nanoseconds
 from telegram_connector.bridge.graveyard import STREAM_NOT_FOUND
 from telegram_connector.bridge.kv import KeyValue, NoBucket
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND
+from telegram_connector.bridge.stored import data, each, headers
 from telegram_connector.clock import LeaseClock
 from telegram_connector.deadletter import RESENT_OF, Copy, Letter, copy, size
 from telegram_connector.envelope import MSG_ID_HEADER
@@ -140,7 +139,7 @@ class DeadLetters:
         sequence, stored_at_ns = letter.original
         for message in self._stored(self._settings.stream, [sequence]):
             if nanoseconds(str(message["time"])) == stored_at_ns:
-                return replace(letter, payload=_data(message))
+                return replace(letter, payload=data(message))
         return letter
 
     # Resending
@@ -325,23 +324,15 @@ class DeadLetters:
             f"there is no stream {stream}: make it with telegram-connector provision, or set {setting}"
         )
 
-    def _stored(self, stream: str, sequences: range | list[int]) -> Iterator[dict[str, Any]]:
-        """What a stream has under these sequences; gaps are passed over.
-
-        By requests for single messages: they ask for the right to read and nothing else, leave no consumer
-        behind, and are known to every server.
-        """
-        for first in range(0, len(sequences), AT_ONCE):
-            bodies = [{"seq": seq} for seq in sequences[first : first + AT_ONCE]]
-            for answer in self._client.api_each(f"STREAM.MSG.GET.{stream}", bodies):
-                if not isinstance(answer, ApiError):
-                    yield answer["message"]
-                elif answer.err_code == STREAM_NOT_FOUND:
-                    raise self._no_stream(
-                        stream, "TG_STREAM" if stream == self._settings.stream else "TG_DEAD_STREAM"
-                    )
-                elif answer.err_code != NO_MESSAGE_FOUND:
-                    raise answer
+    def _stored(self, stream: str, sequences: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """What a stream has under these sequences; gaps are passed over."""
+        try:
+            yield from each(self._client, stream, sequences)
+        except ApiError as error:
+            if error.err_code != STREAM_NOT_FOUND:
+                raise
+            ours = stream == self._settings.stream
+            raise self._no_stream(stream, "TG_STREAM" if ours else "TG_DEAD_STREAM") from None
 
 
 def _of(letter: Letter, seen: Marked) -> Mark | None:
@@ -351,26 +342,11 @@ def _of(letter: Letter, seen: Marked) -> Mark | None:
 
 def _is_copy(message: dict[str, Any], letter: Letter, made: Copy) -> bool:
     """Whether this is the copy, or one that says the same under the same id, which is the same message."""
-    headers = _headers(message)
-    return headers.get(MSG_ID_HEADER) == made.msg_id and (
-        headers.get(RESENT_OF) == str(letter.seq) or _data(message) == made.payload
+    about = headers(message)
+    return about.get(MSG_ID_HEADER) == made.msg_id and (
+        about.get(RESENT_OF) == str(letter.seq) or data(message) == made.payload
     )
 
 
 def _letter(message: dict[str, Any]) -> Letter:
-    return Letter(int(message["seq"]), str(message["time"]), _headers(message), _data(message))
-
-
-def _data(message: dict[str, Any]) -> bytes:
-    return base64.b64decode(message.get("data") or "")
-
-
-def _headers(message: dict[str, Any]) -> dict[str, str]:
-    """A stored message's headers; of a name that comes twice the first, as nats-py has it."""
-    block = base64.b64decode(message.get("hdrs") or "").decode("utf-8", "replace")
-    found: dict[str, str] = {}
-    for line in block.split("\r\n")[1:]:
-        name, colon, value = line.partition(":")
-        if colon:
-            found.setdefault(name, value.strip())
-    return found
+    return Letter(int(message["seq"]), str(message["time"]), headers(message), data(message))

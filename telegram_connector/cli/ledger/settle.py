@@ -93,6 +93,9 @@ def resolve(
             sys.exit(EXIT_FAILED)
         if not unfinished(record, how, message_id):
             found, record = _say(archive, found, record, how, message_id, settings)
+        with suppress(BridgeError):  # without it, the letter is found among the others and put aside by hand
+            why = f"ledger resolve: {record.resolution}"
+            archive.put_aside(record, operator(), lambda: timestamp(utc_now()), why)
         if copy is not None:
             click.echo(_publish(archive, record, copy))
         elif message_id is not None:
