@@ -24,6 +24,7 @@ _SEED_LENGTH = 58
 _MAX_NAME_LENGTH = 255  # nats-server: JSMaxNameLen
 _MAX_COUNT = 2**31 - 1
 _MAX_SECONDS = 366 * 86_400.0  # JetStream counts nanoseconds in 64 bits; a year is a typo already
+_LEAST_RATE, _MOST_RATE = 0.01, 10_000.0  # Telegram's own highest is 1000 a second
 _INT64 = range(-(2**63), 2**63)
 
 # The letter after S in a seed says whose it is.
@@ -48,6 +49,13 @@ def read_number(text: str) -> float:
         return float(text)
     except ValueError:
         raise ValueFaultError("must be a number of seconds") from None
+
+
+def read_rate(text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise ValueFaultError("must be a number of messages") from None
 
 
 def read_flag(text: str) -> bool:
@@ -87,12 +95,12 @@ def maybe(check: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return checked
 
 
-def whole(minimum: int) -> Callable[[Any], int]:
+def whole(minimum: int, maximum: int = _MAX_COUNT) -> Callable[[Any], int]:
     def checked(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise ValueFaultError("must be a whole number")
-        if not minimum <= value <= _MAX_COUNT:
-            raise ValueFaultError(f"must be at least {minimum} and at most {_MAX_COUNT}")
+        if not minimum <= value <= maximum:
+            raise ValueFaultError(f"must be at least {minimum} and at most {maximum}")
         return value
 
     return checked
@@ -109,6 +117,14 @@ def seconds(minimum: float, *, above: bool = False) -> Callable[[Any], float]:
         return float(value)
 
     return checked
+
+
+def rate(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise ValueFaultError("must be a number of messages")
+    if not _LEAST_RATE <= value <= _MOST_RATE:  # not a number fails this, too
+        raise ValueFaultError(f"must be at least {_LEAST_RATE:g} and at most {_MOST_RATE:g} messages")
+    return float(value)
 
 
 def flag(value: Any) -> bool:

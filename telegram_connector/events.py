@@ -239,6 +239,18 @@ class ChatHeld:
 
 
 @dataclass(frozen=True)
+class Delayed:
+    """Pacing has kept a message waiting for long; it is sent when its turn comes. Said once per message.
+
+    Attributes:
+        seconds: The bound that its wait has passed.
+    """
+
+    subject: Subject
+    seconds: float
+
+
+@dataclass(frozen=True)
 class ChatReleased:
     """A chat's hold is over."""
 
@@ -404,6 +416,7 @@ Event: TypeAlias = (
     | AttemptCrashed
     | AlreadySent
     | ChatHeld
+    | Delayed
     | ChatReleased
     | BotHeld
     | BotReleased

@@ -12,17 +12,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
-from telegram_connector.delivery import Delivery
+from telegram_connector.delivery import Delivery, DeliveryId
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.errors import EnvelopeError
 from telegram_connector.gate import BotGate
+from telegram_connector.pacing import Pacing
 
 MAX_BYTES = 64 * 1024 * 1024  # payload bytes held in memory
-READY_PER_SENDER = 8  # deliveries read ahead per sender; asked for again when half of them are gone
+READY_PER_SENDER = 8  # deliveries read ahead per sender, and
+READY_BESIDES = 24  # some more: each pull costs about as much as a settlement. Asked for when half are gone
 BATCH_LIMIT = 256  # one pull's size while everything read lands behind held lanes
 LOOK_UP_AFTER_SECONDS = 2.0  # a message that is due comes within milliseconds under a live pull
 LOOK_UP_EVERY_SECONDS = 5.0
 LOOK_UP_AT_ONCE = 64
+DELAYED_SECONDS = 10.0  # what pacing keeps waiting for longer is said to be delayed
 
 T = TypeVar("T")
 
@@ -57,6 +60,7 @@ class Item:
     content: TelegramOutbound | EnvelopeError
     leased_until: float
     expires_at: float = float("inf")  # seconds since 1970
+    delayed: bool = False  # pacing has kept it waiting for long
 
     @property
     def sequence(self) -> int:
@@ -111,12 +115,20 @@ class Lanes:
     Args:
         max_pending: How many messages may be out at once: waiting, in flight and nak'd.
         senders: How many sends may be in flight at once; sizes the read-ahead.
+        pacing: Keeps sends apart before Telegram refuses them; None where it alone decides.
     """
 
-    def __init__(self, max_pending: int, senders: int = 1) -> None:
+    def __init__(self, max_pending: int, senders: int = 1, pacing: Pacing | None = None) -> None:
         self.gate = BotGate()
+        self._pacing = pacing
+        self._not_delayed: list[tuple[float, int, Item]] = []  # when to look at each, and which came first
+        self._numbers = itertools.count()
+        self._delayed: set[DeliveryId] = set()
         self.max_pending = max_pending
-        self._ready_limit = READY_PER_SENDER * senders
+        self._ready_limit = READY_BESIDES + READY_PER_SENDER * senders
+        # One sender serves one chat as well as any; several need other chats, however deep the first is.
+        self._ready_per_chat = self._ready_limit // senders
+        self._surplus = 0
         self._lanes: dict[str, _Lane] = {}
         self._blocked: set[str] = set()  # chats whose lane awaits something
         self._moved: dict[str, str] = {}
@@ -147,8 +159,11 @@ class Lanes:
         if sequence in lane.waiting:
             self._forget_waiting(lane, sequence)
         self._put(lane, item)
+        if self._pacing is not None:
+            self._look_for_delay(item, now + DELAYED_SECONDS)
         first = lane.head() == sequence
-        self._fruitless = 0 if first and lane.held_until <= now else self._fruitless + 1
+        opens_at = self._opens_at(item.chat, lane)
+        self._fruitless = 0 if first and opens_at <= now else self._fruitless + 1
         if first:
             self._touch(item.chat, lane)
 
@@ -159,15 +174,18 @@ class Lanes:
             lease_needed: Seconds of lease that must be left; a head with less waits for its extension.
         """
         self._advance(now)
-        if now < max(self.gate.held_until, self._all_wait_until) or (self.gate.trying and self._flying):
+        if now < self._all_open_at() or (self.gate.trying and self._flying):
             return None
         while self._ready:
             sequence, chat = heapq.heappop(self._ready)
             lane = self._lanes.get(chat)
             if lane is not None and lane.ready_for == sequence:
                 lane.ready_for = None
-            if lane is None or lane.head() != sequence or lane.held_until > now:
+            if lane is None or lane.head() != sequence:
                 continue  # a stale entry: whatever made it stale has entered the lane anew
+            if self._opens_at(chat, lane) > now:
+                self._touch(chat, lane)
+                continue
             item = lane.waiting[sequence]
             if item.leased_until - lease_now < lease_needed:
                 continue  # `extended` or `lapse` enters it anew
@@ -176,11 +194,19 @@ class Lanes:
             lane.in_flight.append(item)
             self._flying.add(chat)
             self._in_flight += 1
+            if self._pacing is not None:
+                self._pacing.started(chat, now)
             return item
         return None
 
+    def answered(self, item: Item, now: float) -> None:
+        """The message in flight has been answered, or never will be: its chat's pace counts from here."""
+        if self._pacing is not None:
+            self._pacing.ended(item.chat, now)
+
     def done(self, item: Item) -> None:
         """The message in flight is settled for good; its lane goes on."""
+        self._delayed.discard(item.delivery.id)
         self._bytes -= len(item.delivery.payload)
         self._touch(item.chat, self._land(item))
 
@@ -215,6 +241,13 @@ class Lanes:
         lane.hold_said = True
         self._touch(chat, lane)
         return True
+
+    def flooded(self, chat: str, until: float, now: float) -> bool:
+        """Flood control refused the chat until `until`; True when that makes it the bot, now held."""
+        several = self.gate.flooded(chat, until, now)
+        if self._pacing is not None:
+            self._pacing.refused(self.resolve(chat), now, several=several)
+        return several
 
     def pause_only(self, until: dict[str, float]) -> None:
         """Send nothing to these chats before their times, which may be infinite, and resume all others."""
@@ -336,16 +369,20 @@ class Lanes:
         self._advance(now)
         chat = self.resolve(chat)
         lane = self._lanes.get(chat)
-        if now < self.gate.held_until or self.gate.trying:
+        if now < self.gate.held_until or self.gate.trying or self._is_paced(chat, now):
             return False
         if lane is not None and (lane.held_until > now or lane.in_flight or lane.lent):
             return False
+        if self._pacing is not None:
+            self._pacing.started(chat, now)
         self._lanes.setdefault(chat, _Lane()).lent = True
         return True
 
-    def return_lent(self, chat: str) -> None:
+    def return_lent(self, chat: str, now: float) -> None:
         """The lane that was lent goes on."""
         chat = self.resolve(chat)
+        if self._pacing is not None:
+            self._pacing.ended(chat, now)
         lane = self._lanes[chat]
         lane.lent = False
         self._touch(chat, lane)
@@ -483,18 +520,47 @@ class Lanes:
                 return 0
         ready = 0
         for chat in self._readable():
-            # One sender serves one chat as well as any; several need other chats, however deep the first is.
-            ready += min(len(self._lanes[chat].waiting), READY_PER_SENDER)
-            if ready > self._ready_limit // 2:
-                return 0
+            ready += min(len(self._lanes[chat].waiting), self._ready_per_chat)
+            if ready >= self._ready_limit:
+                break
+        self._surplus = ready - self._ready_limit // 2
+        if self._surplus > 0:
+            return 0
         return min(max(self._ready_limit - ready, min(self._fruitless, BATCH_LIMIT)), room)
+
+    def runs_low(self) -> bool:
+        """Whether `wanted` is to be asked again after one more message was sent and nothing else happened."""
+        self._surplus -= 1
+        return self._surplus <= 0 or self._pacing is not None
 
     def next_due(self, now: float) -> float | None:
         """When something may become ready by time alone (monotonic seconds); None for nothing in sight."""
         self._advance(now)
-        if now < (until := max(self.gate.held_until, self._all_wait_until)):
+        if now < (until := self._all_open_at()):
             return until
         return self._timed[0][0] if self._timed else None
+
+    def delayed(self, now: float) -> list[Item]:
+        """What has waited for its pace alone for longer than `DELAYED_SECONDS`; each is named once."""
+        late = []
+        if len(self._delayed) > 2 * self.max_pending:
+            self._delayed.clear()  # what somebody else has sent is not heard of again
+        while self._not_delayed and self._not_delayed[0][0] <= now:
+            item = heapq.heappop(self._not_delayed)[2]
+            lane = self._lanes.get(item.chat)
+            if lane is None or lane.waiting.get(item.sequence) is not item:
+                continue
+            held_until = max(lane.held_until, self.gate.held_until, self._all_wait_until)
+            if held_until + DELAYED_SECONDS > now:
+                # A pause may be endless, and end all the same.
+                self._look_for_delay(item, min(held_until, now + DELAYED_SECONDS) + DELAYED_SECONDS)
+            elif lane.awaited or not self._is_paced(item.chat, now):
+                self._look_for_delay(item, now + DELAYED_SECONDS)
+            elif item.delivery.id not in self._delayed:
+                self._delayed.add(item.delivery.id)
+                item.delayed = True
+                late.append(item)
+        return late
 
     def fullest(self, count: int) -> tuple[str, ...]:
         """The `count` chats with the most messages here, most first."""
@@ -506,6 +572,21 @@ class Lanes:
         return {c: lane.hold_until for c, lane in self._lanes.items() if lane.hold_until > now}
 
     # Inside
+
+    def _opens_at(self, chat: str, lane: _Lane) -> float:
+        """When a send to the chat may start: after its hold, and at its pace."""
+        return lane.held_until if self._pacing is None else max(lane.held_until, self._pacing.due(chat))
+
+    def _all_open_at(self) -> float:
+        """When a send may start whatever the chat."""
+        opens_at = max(self.gate.held_until, self._all_wait_until)
+        return opens_at if self._pacing is None else max(opens_at, self._pacing.bot_due)
+
+    def _look_for_delay(self, item: Item, at: float) -> None:
+        heapq.heappush(self._not_delayed, (at, next(self._numbers), item))
+
+    def _is_paced(self, chat: str, now: float) -> bool:
+        return self._pacing is not None and max(self._pacing.due(chat), self._pacing.bot_due) > now
 
     def _items(self) -> Iterator[Item]:
         for lane in self._lanes.values():
@@ -560,10 +641,11 @@ class Lanes:
     def _touch(self, chat: str, lane: _Lane) -> None:
         """Enter the lane where `take` will find it at the right time, or drop an empty one."""
         if lane.head() is not None or lane.hold_said or lane.paused:
-            if lane.timed_for != lane.held_until:
-                lane.timed_for = lane.held_until
-                if lane.held_until < float("inf"):
-                    heapq.heappush(self._timed, (lane.held_until, chat))
+            opens_at = self._opens_at(chat, lane)
+            if lane.timed_for != opens_at:
+                lane.timed_for = opens_at
+                if opens_at < float("inf"):
+                    heapq.heappush(self._timed, (opens_at, chat))
         elif lane.idle:
             self._lanes.pop(chat, None)
 
@@ -575,7 +657,8 @@ class Lanes:
                 continue
             if lane.timed_for == due:
                 lane.timed_for = None
-            if lane.held_until > now:
+            if self._opens_at(chat, lane) > now:
+                self._touch(chat, lane)  # its pace may have slowed since
                 continue
             lane.paused_until = float("-inf")
             if lane.hold_said:

@@ -82,11 +82,13 @@ class Outgoing:
         delivery: Its delivery.
         envelope: What it says.
         chat: Where it goes now, decimal or ``@name``; a migration may have moved it.
+        delayed: Whether pacing kept it waiting for long.
     """
 
     delivery: Delivery
     envelope: TelegramOutbound
     chat: str
+    delayed: bool = False
 
 
 Opened: TypeAlias = Entry | Concluded | Terminal | Ambiguous | Deferred
@@ -248,6 +250,7 @@ class KvLedger:
             self._wall(),
             stream_seq=outgoing.delivery.id.sequence,
             reply_to=reply_to,
+            delayed=outgoing.delayed,
             status=status,
         )
 

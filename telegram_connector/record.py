@@ -82,6 +82,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         last_error_code: Telegram's, or the HTTP status; 0 where it never got that far.
         last_error: Telegram's words.
         link_missing: It was sent, and its link is not stored yet.
+        delayed: Pacing kept it waiting for long.
         stream_seq: Its sequence in the stream, at its last delivery.
         created_at: When it was first seen.
         updated_at: When the record was last written.
@@ -114,6 +115,7 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     last_error_code: int | None = None
     last_error: str | None = None
     link_missing: bool = False
+    delayed: bool = False
     stream_seq: int | None = None
     created_at: str
     updated_at: str
@@ -201,6 +203,7 @@ def fresh(
     *,
     stream_seq: int | None = None,
     reply_to: int | None = None,
+    delayed: bool = False,
     status: str = IN_FLIGHT,
 ) -> Record:
     """The record of a message that is met for the first time.
@@ -225,6 +228,7 @@ def fresh(
         status=status,
         reply_to=reply_to,
         attempts=int(status == IN_FLIGHT),
+        delayed=delayed,
         stream_seq=stream_seq,
         created_at=at,
         updated_at=at,
@@ -280,6 +284,7 @@ def begin(found: Record | None, first: Record, parks: bool) -> Begun:
             stream_seq=first.stream_seq,
             chat_hash=first.chat_hash,
             reply_to=first.reply_to,
+            delayed=found.delayed or first.delayed,
             reason=None,
         )
     )

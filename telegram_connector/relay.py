@@ -23,6 +23,7 @@ from telegram_connector.delivery import Records
 from telegram_connector.errors import RelayFailed
 from telegram_connector.events import Dormant, Event, Observer, Started, Stopped, Stopping
 from telegram_connector.ledger import KvLedger, Ledger, NullLedger
+from telegram_connector.pacing import Rates
 from telegram_connector.settings import Settings
 from telegram_connector.settlement import Policy
 from telegram_connector.state import State
@@ -113,18 +114,27 @@ class Relay:
             self._tell(event)
 
         source = JetStreamSource(settings, observe, lambda error: self._died("nats", error))
-        api = TelegramClient(
-            settings.bot_token,
-            settings.api_base_url,
-            proxy_url=settings.proxy_url,
-            ca_bundle=settings.ca_bundle,
-        )
+        apis = [
+            TelegramClient(
+                settings.bot_token,
+                settings.api_base_url,
+                proxy_url=settings.proxy_url,
+                ca_bundle=settings.ca_bundle,
+            )
+            for _ in range(settings.workers)
+        ]
+        rates = Rates(settings.bot_rate, settings.chat_rate, settings.group_rate_per_minute)
         worker = Worker(
             source,
-            [api],
+            apis,
             State(source, observe, f"{settings.stream}.{settings.durable}"),
             Policy(settings.ack_wait_seconds, settings.max_deliver, settings.nak_backoff_seconds),
-            Rules(settings.chat_id, settings.max_pending, settings.max_age_seconds),
+            Rules(
+                settings.chat_id,
+                settings.max_pending,
+                settings.max_age_seconds,
+                rates if settings.pacing else None,
+            ),
             alerts,
             observe=observe,
             on_death=self._died,

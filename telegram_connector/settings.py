@@ -17,6 +17,7 @@ from telegram_connector import checks
 from telegram_connector.errors import SettingsError
 
 _TELEGRAM = "api.telegram.org"
+_MOST_WORKERS = 256  # each is a thread and a connection; Telegram's paid 1000 a second need fewer
 
 
 @dataclass(frozen=True)
@@ -184,6 +185,11 @@ class Settings(NatsSettings):
         nak_backoff_seconds: Wait after the first failed attempt; it doubles with each further one.
         drain_seconds: Budget of a stop.
         max_age_seconds: Age after which a message is not sent any more; None for the stream's own limit.
+        workers: Sender threads: how many sends may be under way at once, never two to one chat.
+        pacing: Whether sends are kept apart before Telegram refuses them, at the three rates.
+        bot_rate: Messages a second of the bot.
+        chat_rate: Messages a second to one chat, after a burst of three.
+        group_rate_per_minute: Messages a minute to one group or channel, evenly spread.
         ledger: ``kv`` keeps a record of each delivery in JetStream KV, ``off`` none.
         on_ambiguous: What becomes of a message of which nobody knows whether it was sent, unless its envelope
             says so itself: ``retry`` may show it twice, ``park`` leaves it to an operator.
@@ -210,6 +216,15 @@ class Settings(NatsSettings):
     )
     max_age_seconds: float | None = _setting(
         "TG_MAX_AGE_SECS", default=None, check=checks.maybe(checks.seconds(1)), read=checks.read_number
+    )
+    workers: int = _setting(
+        "TG_WORKERS", default=1, check=checks.whole(1, _MOST_WORKERS), read=checks.read_whole
+    )
+    pacing: bool = _setting("TG_PACING", default=False, check=checks.flag, read=checks.read_flag)
+    bot_rate: float = _setting("TG_BOT_RATE", default=30.0, check=checks.rate, read=checks.read_rate)
+    chat_rate: float = _setting("TG_CHAT_RATE", default=1.0, check=checks.rate, read=checks.read_rate)
+    group_rate_per_minute: float = _setting(
+        "TG_GROUP_RATE_PER_MIN", default=20.0, check=checks.rate, read=checks.read_rate
     )
     ledger: str = _setting("TG_LEDGER", default="off", check=checks.one_of("off", "kv"))
     on_ambiguous: str = _setting("TG_ON_AMBIGUOUS", default="retry", check=checks.one_of("retry", "park"))

@@ -107,7 +107,7 @@ class Settling:
         settlement = settle(
             disposition,
             attempts=attempts,
-            policy=replace(self._policy, ack_wait_seconds=self._source.ack_wait_seconds()),
+            policy=self._policy_now(),
             bot_wait_seconds=self._gate(item, disposition, result.outage, now),
             last_hand_over=item.delivery.last,
             random=self._random,
@@ -177,6 +177,12 @@ class Settling:
             self._state.settled(id_)
             self._memory.replace(id_, Term(command.reason))
 
+    def _policy_now(self) -> Policy:
+        ack_wait = self._source.ack_wait_seconds()
+        if ack_wait != self._policy.ack_wait_seconds:  # the server has it otherwise
+            self._policy = replace(self._policy, ack_wait_seconds=ack_wait)
+        return self._policy
+
     def _look_at_topic(self, item: Item, sent: Sent) -> None:
         """Telegram may put a message into the general chat when its topic cannot be used, without a word."""
         asked = None if isinstance(item.content, EnvelopeError) else item.content.message_thread_id
@@ -221,8 +227,8 @@ class Settling:
         refused = settlement.disposition
         if not (isinstance(refused, Transient) and refused.rate_limited):
             return
-        gate = self._lanes.gate
-        if gate.flooded(chat, until, now):
+        if self._lanes.flooded(chat, until, now):
+            gate = self._lanes.gate
             self._observe(BotHeld(gate.reason, gate.held_until - now, False))
 
     def _bury(self, item: Item, terminal: Disposition, attempts: int, now: float) -> None:

@@ -66,8 +66,6 @@ class TelegramClient:
 
     Attributes:
         bot_name: The bot's user name, once ``get_me`` has succeeded.
-        server_time: What the ``Date`` header of the last answer said, in seconds of the epoch; None where it
-            had none.
     """
 
     def __init__(
@@ -94,7 +92,7 @@ class TelegramClient:
             clock: Monotonic seconds; the one that deadlines are given in.
         """
         self.bot_name: str | None = None
-        self.server_time: float | None = None
+        self._date = ""
         self._token = token.encode()
         self._connect_timeout = connect_timeout_seconds
         self._read_timeout = read_timeout_seconds
@@ -113,6 +111,14 @@ class TelegramClient:
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} bot_name={self.bot_name!r}>"
+
+    @property
+    def server_time(self) -> float | None:
+        """What the last answer's ``Date`` header said, in seconds of the epoch; None where it had none."""
+        try:
+            return parsedate_to_datetime(self._date).timestamp()
+        except (ValueError, TypeError, IndexError, OverflowError):
+            return None
 
     def send(
         self, envelope: TelegramOutbound, chat_id: str, deadline: float, *, number: int | None = None
@@ -233,7 +239,7 @@ class TelegramClient:
             self._adapter.close()
         request.body = body
         request.headers["Content-Length"] = str(len(body))
-        self.server_time = None
+        self._date = ""
         self._flight.begin(number, deadline)
         try:
             return self._exchange(request, remaining)
@@ -256,7 +262,7 @@ class TelegramClient:
             raise RuntimeError(f"sending failed with an unexpected {type(error).__name__}") from None
         raw = response.raw
         status, headers = response.status_code, response.headers
-        self.server_time = _server_time(headers)
+        self._date = headers.get("Date", "")
         try:
             body = _read(raw)
         except _TRANSPORT_ERRORS as error:
@@ -300,7 +306,9 @@ def _prepared(url: str) -> requests.PreparedRequest:
         "User-Agent": f"telegram_connector/{__version__}",
     }
     # Not through a Session: that would look at the environment, .netrc and cookies for every request.
-    return requests.Request("POST", url, headers=headers, data=b"{}").prepare()
+    prepared = requests.Request("POST", url, headers=headers, data=b"{}").prepare()
+    prepared.headers = dict(prepared.headers)  # type: ignore[assignment]  # copied for each send; cheaper
+    return prepared
 
 
 def _read(raw: urllib3.response.HTTPResponse) -> bytes:
@@ -311,14 +319,9 @@ def _read(raw: urllib3.response.HTTPResponse) -> bytes:
         body += chunk
         if len(body) > MAX_ANSWER_BYTES:
             return b""
+        if raw.length_remaining == 0:
+            break
     return body
-
-
-def _server_time(headers: Mapping[str, str]) -> float | None:
-    try:
-        return parsedate_to_datetime(headers.get("Date", "")).timestamp()
-    except (ValueError, TypeError, IndexError, OverflowError):
-        return None
 
 
 def _user_name(body: bytes) -> str | None:

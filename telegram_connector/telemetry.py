@@ -106,6 +106,9 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
         case events.ChatHeld(chat, seconds, reason):
             words = f"chat held for {seconds:.1f} s: {reason}"
             return logging.INFO, words, {"chat": chat, "retry_after": round(seconds, 3)}
+        case events.Delayed(subject, seconds):
+            words = f"delayed by pacing for more than {seconds:.0f} s; it is sent when its turn comes"
+            return logging.INFO, words, _subject(subject)
         case events.ChatReleased(chat):
             return logging.INFO, "chat released", {"chat": chat}
         case events.BotHeld():

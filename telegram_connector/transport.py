@@ -11,14 +11,22 @@ import contextlib
 import functools
 import http.client
 import io
+import re
 import socket
 import threading
 from collections.abc import Callable
 from typing import Any
 
+from requests import PreparedRequest, Response
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection, HTTPSConnection
 from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+# An answer with a body, whole within what has come so far; no header goes on in a second line. Statuses
+# whose answers have no body are left to http.client.
+_USUAL_HEAD = re.compile(
+    rb"HTTP/1\.1 ((?:2(?!04)|[45])\d\d)([^\r\n]*)\r\n((?:[!-9;-~]+:[^\r\n]*\r\n){1,100})\r\n"
+)
 
 
 class Flight:
@@ -143,6 +151,37 @@ class _DeadlineResponse(http.client.HTTPResponse):
         super().__init__(sock, *args, **kwargs)
         self.fp = io.BufferedReader(_DeadlineReader(self.fp.detach(), sock, flight))
 
+    def begin(self) -> None:
+        """Read status and headers: in one go where they are as usual, else as ``http.client`` does.
+
+        Its parser is the one for mail, which takes longer than the rest of the exchange.
+        """
+        headers: object = self.headers  # None before this, whatever typeshed says
+        if headers is not None or not self._begin_usual(self.fp.peek()):
+            super().begin()
+
+    def _begin_usual(self, peeked: bytes) -> bool:
+        found = _USUAL_HEAD.match(peeked)
+        if found is None:
+            return False
+        status = int(found[1])
+        message = http.client.HTTPMessage()
+        for line in found[3].decode("iso-8859-1").split("\r\n")[:-1]:
+            name, _, value = line.partition(":")
+            message[name] = value.lstrip(" \t")
+        length = message.get_all("Content-Length", ())
+        if len(length) != 1 or not length[0].isdecimal() or "Transfer-Encoding" in message:
+            return False
+        self.fp.read(found.end())
+        self.version = 11
+        self.code = self.status = status
+        self.reason = found[2].decode("iso-8859-1").strip()
+        self.headers = self.msg = message
+        self.chunked = False
+        self.length = int(length[0])
+        self.will_close = "close" in message.get("Connection", "").lower()
+        return True
+
 
 class _Recorded(HTTPConnection):
     """A connection that tells the flight when the request is written, and over which socket.
@@ -195,9 +234,16 @@ class _Recorded(HTTPConnection):
 
 
 class RecordedAdapter(HTTPAdapter):
-    """One kept-alive connection, recorded; also through proxies."""
+    """One kept-alive connection, recorded; also through proxies.
+
+    All requests go to one server in one way. What ``requests`` works out for each from scratch (the pool, the
+    certificates' place, the path, cookies and encoding of the answer) is worked out once here, or not at all.
+    """
 
     def __init__(self, flight: Flight) -> None:
+        self._pool: Any = None
+        self._verified: Any = None
+        self._targets: dict[str, str] = {}
         self._pools = _pools(flight, HTTPConnection, HTTPSConnection, HTTPConnectionPool, HTTPSConnectionPool)
         self._flight = flight
         super().__init__(pool_connections=1, pool_maxsize=1, max_retries=0)
@@ -205,6 +251,34 @@ class RecordedAdapter(HTTPAdapter):
     def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
         super().init_poolmanager(*args, **kwargs)
         self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        if self._pool is None:
+            self._pool = super().get_connection_with_tls_context(*args, **kwargs)
+        return self._pool
+
+    def cert_verify(self, conn: Any, *args: Any, **kwargs: Any) -> None:
+        if conn is not self._verified:
+            super().cert_verify(conn, *args, **kwargs)  # type: ignore[no-untyped-call]
+            self._verified = conn
+
+    def request_url(self, request: PreparedRequest, proxies: Any) -> str:
+        url = str(request.url)
+        if url not in self._targets:
+            self._targets[url] = super().request_url(request, proxies)
+        return self._targets[url]
+
+    def build_response(self, req: PreparedRequest, resp: Any) -> Response:
+        response = Response()
+        response.status_code = resp.status
+        response.headers = resp.headers
+        response.raw = resp
+        response.request = req
+        return response
+
+    def close(self) -> None:
+        super().close()
+        self._pool = self._verified = None
 
     def proxy_manager_for(self, proxy: str, **kwargs: Any) -> Any:
         manager = super().proxy_manager_for(proxy, **kwargs)

@@ -6,20 +6,21 @@ Called under the worker's lock, twice a second. Nothing here waits: answers are 
 from __future__ import annotations
 
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from telegram_connector.delivery import MessageSource, Taken
 from telegram_connector.events import (
     BacklogOld,
     BecameActive,
     ChatReleased,
+    Delayed,
     LeaseLapsed,
     NotComingBack,
     Observer,
     Saturated,
 )
-from telegram_connector.lanes import Item, Lanes
-from telegram_connector.settling import Settling
+from telegram_connector.lanes import DELAYED_SECONDS, Item, Lanes
+from telegram_connector.settling import Settling, subject_of
 
 EXTEND_BELOW = 2 / 3  # of ack_wait
 GIVE_UP_AWAITING_SECONDS = 60.0  # beyond ack_wait: somebody else has it
@@ -39,6 +40,7 @@ class _Others:
     last: int
     out: int
     until: float
+    back: set[int] = field(default_factory=set)
     ticks_asked: int = 0  # since `until`, with a pull live
 
     def has(self, sequence: int) -> bool:
@@ -81,6 +83,8 @@ class Upkeep:
                 self._settling.expire(item, now)
             self._report_age(wall)
         self._report_saturation()
+        for item in self._lanes.delayed(now):
+            self._observe(Delayed(subject_of(item.delivery, item.content, item.chat), DELAYED_SECONDS))
         self.say_released()
         self._settling.tidy()
 
@@ -106,8 +110,8 @@ class Upkeep:
         others = self._others
         if others is not None and others.has(sequence):
             others.awaited.pop(sequence, None)
-            others.out -= 1
-            if others.out <= 0 or not (others.awaited or others.looked_up is None):
+            others.back.add(sequence)  # one that is refused for now comes several times
+            if len(others.back) >= others.out or not (others.awaited or others.looked_up is None):
                 self._await_no_others()
 
     def _look_for_others(self, now: float, pulling: bool) -> None:

@@ -33,6 +33,7 @@ from telegram_connector.events import (
 )
 from telegram_connector.lanes import Item, Lanes
 from telegram_connector.ledger import Ledger, NullLedger, Outgoing
+from telegram_connector.pacing import Pacing, Rates
 from telegram_connector.pausing import Pausing
 from telegram_connector.settlement import Policy
 from telegram_connector.settling import Settling, subject_of, why
@@ -41,6 +42,7 @@ from telegram_connector.status import Work, work_of
 from telegram_connector.upkeep import Upkeep
 
 TICK_SECONDS = 0.5
+LOOK_SECONDS = 1.0  # a sender that nobody wakes looks for work as often
 READ_AT_ONCE = 64
 SEND_SECONDS = 36.0  # connecting (5 s), reading (30 s) and a little: the longest a send can take
 STOP_RESERVE_SECONDS = 1.5  # of the drain budget, kept for settling what a cut-off send leaves
@@ -59,11 +61,13 @@ class Rules:
         default_chat: Where envelopes without a chat go, and alerts.
         max_pending: How many messages may be out at once.
         max_age_seconds: Age after which a message is dropped unsent; None for the stream's limit alone.
+        rates: How fast to send at most; None where Telegram alone decides.
     """
 
     default_chat: str
     max_pending: int
     max_age_seconds: float | None = None
+    rates: Rates | None = None
 
 
 @dataclass(eq=False)
@@ -116,7 +120,8 @@ class Worker:
         self._lease_clock = lease_clock
         self._clock = clock
         self._wall = wall
-        self._lanes = Lanes(rules.max_pending, len(apis))
+        pacing = Pacing(rules.rates) if rules.rates else None
+        self._lanes = Lanes(rules.max_pending, len(apis), pacing)
         self._settling = Settling(self._lanes, source, state, policy, self._ledger, observe, random, wall)
         self._upkeep = Upkeep(self._lanes, source, self._settling, observe)
         self._pausing = Pausing(self._lanes, observe)
@@ -128,6 +133,7 @@ class Worker:
         self._sending: dict[int, _Sending] = {}
         self._texts: deque[str] = deque(maxlen=ALERTS_KEPT)
         self._probing = False
+        self._alarm = float("inf")  # until when a sender waits for something that is due by time alone
         self._asked = 0
         self._next_tick = float("-inf")
         self._fetch_again = float("-inf")
@@ -223,7 +229,7 @@ class Worker:
 
     def _wake(self) -> None:
         with self._changed:
-            self._changed.notify_all()
+            self._changed.notify()
 
     # The reader
 
@@ -253,7 +259,7 @@ class Worker:
                 if self._clock() >= self._next_tick:
                     self._tick()
                 self._ask()
-                self._changed.notify_all()
+                self._changed.notify()
 
     def _fetch_state(self) -> Left | None:
         if self._state.loaded or self._clock() < self._fetch_again:
@@ -381,28 +387,50 @@ class Worker:
                         self._changed.notify_all()
 
     def _next_job(self) -> Item | str | _Knock | None:
-        """Wait for a message to send, an alert to tell, or `getMe` to ask; None when stopping."""
+        """Wait for a message to send, an alert to tell, or `getMe` to ask; None when stopping.
+
+        Who finds something wakes one more to look for the rest, and so on: a wake for all of many senders
+        would have them queue for the lock each time.
+        """
         with self._changed:
             while not self._stopping.is_set():
                 now = self._clock()
-                paused_until = self._pausing.bot_until
-                due = paused_until if now < paused_until else None
-                if due is None and self._source.may_send(len(self._apis)):
-                    gate = self._lanes.gate
-                    if gate.probe_first:
-                        if now >= gate.held_until and not self._probing and not self._lanes.in_flight:
-                            self._probing = True
-                            return _Knock()
-                    elif self._texts and self._lanes.lend(self._rules.default_chat, now):
-                        return self._texts.popleft()
-                    else:
-                        item = self._lanes.take(now, self._lease_clock(), self._lease_needed())
-                        self._upkeep.say_released()
-                        if item is not None:
-                            return item
-                    due = self._lanes.next_due(now)
-                self._changed.wait(1.0 if due is None else min(1.0, max(0.0, due - now)))
+                job, due = self._look_for_job(now)
+                if job is not None:
+                    self._changed.notify()
+                    return job
+                self._wait_until(due, now)
         return None
+
+    def _look_for_job(self, now: float) -> tuple[Item | str | _Knock | None, float | None]:
+        """Something to do, or when to look again at the latest."""
+        if now < self._pausing.bot_until:
+            return None, self._pausing.bot_until
+        if not self._source.may_send(len(self._apis)):
+            return None, None
+        gate = self._lanes.gate
+        if gate.probe_first:
+            if now >= gate.held_until and not self._probing and not self._lanes.in_flight:
+                self._probing = True
+                return _Knock(), None
+        elif self._texts and self._lanes.lend(self._rules.default_chat, now):
+            return self._texts.popleft(), None
+        else:
+            item = self._lanes.take(now, self._lease_clock(), self._lease_needed())
+            self._upkeep.say_released()
+            if item is not None:
+                return item, None
+        return None, self._lanes.next_due(now)
+
+    def _wait_until(self, due: float | None, now: float) -> None:
+        """Wait to be woken; one sender alone also until the time that something is due."""
+        if due is None or due >= self._alarm:
+            self._changed.wait(LOOK_SECONDS)
+            return
+        self._alarm = due
+        self._changed.wait(min(LOOK_SECONDS, max(0.0, due - now)))
+        if self._alarm == due:
+            self._alarm = float("inf")
 
     def _lease_needed(self) -> float:
         return min(SEND_SECONDS, self._source.ack_wait_seconds() / 2)
@@ -417,14 +445,15 @@ class Worker:
             result = Attempt(Transient(0, f"internal error: {type(error).__name__}"))
         with self._changed:
             now = self._clock()
+            self._lanes.answered(item, now)
             self._settling.conclude(item, result, chat, now - started, now)
-            self._ask()
-            self._changed.notify_all()
+            if not isinstance(result.disposition, Sent) or self._lanes.runs_low():
+                self._ask()
 
     def _attempt(self, item: Item, chat: str, api: BotApi, started: float) -> Attempt:
         if isinstance(item.content, EnvelopeError):
             return Attempt(Terminal(0, str(item.content), "unreadable"))
-        outgoing = Outgoing(item.delivery, item.content, chat)
+        outgoing = Outgoing(item.delivery, item.content, chat, item.delayed)
         if item.expires_at <= self._wall():
             expired = Terminal(0, "expired before it could be sent", "expired")
             known = self._ledger.settled(outgoing)  # it may have been sent in time, and come again
@@ -462,7 +491,7 @@ class Worker:
         except Exception as error:  # noqa: BLE001 - an alert must not stop the relay
             told = Transient(0, f"internal error: {type(error).__name__}")
         with self._changed:
-            self._lanes.return_lent(self._rules.default_chat)
+            self._lanes.return_lent(self._rules.default_chat, self._clock())
             if isinstance(told, Transient) and told.rate_limited:
                 self._settling.hold_flooded(chat, told, self._clock())
                 self._texts.appendleft(text)

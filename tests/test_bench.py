@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 BENCH = Path(__file__).parents[1] / "scripts" / "bench" / "bench.py"
-TINY = ("--messages", "50", "--idle", "5", "--rounds", "2", "--limit-seconds", "60")
+TINY = ("--messages", "50", "--idle", "5", "--runs", "2", "--backlogs", "40,80", "--limit-seconds", "90")
 
 
 def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -26,12 +26,13 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.integration
-def test_it_prints_its_table(tmp_path: Path) -> None:
-    done = bench(tmp_path)
+def test_it_prints_its_tables(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--only", "a,d,e,f,g")
     assert done.returncode == 0, done.stderr
-    for words in ("bare requests", "relay", "messages/s", "CPU ms/message", "p50", "p99", "load"):
+    for words in ("bare requests", "relay", "messages/s", "CPU ms/message", "x bare", "p50", "p99", "load"):
         assert words in done.stdout
-    assert "Every message came once, and each chat's in order." in done.stdout
+    for words in ("s to the first send", "MiB at most", "pacing", "a standby"):
+        assert words in done.stdout
     assert not list(tmp_path.iterdir())
 
 
@@ -39,20 +40,36 @@ def test_it_prints_its_table(tmp_path: Path) -> None:
 @pytest.mark.parametrize("stub", ["fast", "sandbox"])
 def test_its_figures_for_programs(tmp_path: Path, stub: str) -> None:
     profile = tmp_path / "stacks"
-    done = bench(tmp_path, "--json", "--stub", stub, "--profile", str(profile))
+    done = bench(tmp_path, "--only", "a", "--json", "--stub", stub, "--profile", str(profile))
     assert done.returncode == 0, done.stderr
     figures: dict[str, Any] = json.loads(done.stdout)
-    assert figures["stub"] == stub
-    assert len(figures["idle_ms"]) == 2 * 5
-    for rounds in figures["throughput"].values():
-        assert len(rounds) == 2
-        assert all(one["rate"] > 0 and one["cpu_ms"] > 0 for one in rounds)
+    assert (figures["stub"], figures["runs"]) == (stub, 2)
+    runs = figures["scenarios"]["a"]
+    assert len(runs) == 2
+    for run in runs:
+        for name in ("bare requests", "relay"):
+            assert run[name]["messages/s"] > 0
+            assert run[name]["CPU ms/message"] > 0
     assert "sender-1;" in profile.read_text()
 
 
 @pytest.mark.integration
+def test_slow_calls_are_measured(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--only", "h", "--runs", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(done.stdout)["scenarios"]["h"]
+    assert run["relay, 32 workers, calls of 80 ms"]["messages/s"] > 0
+
+
+@pytest.mark.integration
 def test_it_gives_up_in_time(tmp_path: Path) -> None:
-    done = bench(tmp_path, "--messages", "50000", "--limit-seconds", "1.5")
+    done = bench(tmp_path, "--only", "a", "--messages", "50000", "--limit-seconds", "1.5")
     assert done.returncode == 1
     assert "scripts/bench: " in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+def test_an_unknown_scenario_is_refused(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--only", "a,z")
+    assert done.returncode == 2
+    assert "no scenario z" in done.stderr

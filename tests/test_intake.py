@@ -166,6 +166,33 @@ def test_what_was_missed_at_binding_is_asked_for_at_once() -> None:
     run(story)
 
 
+def test_what_was_swallowed_once_more_is_asked_for_once_more() -> None:
+    """The server may hold the dead connection for alive, and give it what was asked for again, too."""
+
+    def info(number: int) -> dict[str, Any]:
+        return {
+            "delivered": {"stream_seq": 3, "consumer_seq": number},
+            "priority_groups": [{"group": "active", "pinned_client_id": "pin"}],
+        }
+
+    async def story(desk: Desk) -> None:
+        await desk.bind(delivered={"stream_seq": 3, "consumer_seq": 3})
+        assert sequences(await desk.settle()) == [[2, 3]]
+        desk.deliver(2, 4)
+        desk.intake.look(info(5))  # 3 may be on its way
+        assert sequences(await desk.settle()) == [2]
+        desk.intake.look(info(5))  # it was not
+        assert sequences(await desk.settle()) == [[3]]
+        assert desk.server.published[-1] == (reply(3, 5), b"-NAK")
+        desk.deliver(3, 6)
+        desk.intake.look(info(6))
+        desk.intake.look(info(6))
+        assert sequences(await desk.settle()) == [3]
+        assert len(desk.server.published) == 3
+
+    run(story)
+
+
 def test_what_cannot_be_looked_up_makes_all_chats_wait() -> None:
     async def story(desk: Desk) -> None:
         desk.server.away = True

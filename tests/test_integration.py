@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from telegram_connector import events
+from telegram_connector.disposition import Sent
 from telegram_connector.envelope import TelegramOutbound, decode, encode
 from telegram_connector.errors import ApiError
 from telegram_connector.relay import Relay
@@ -142,6 +143,22 @@ def test_a_thousand_texts_of_all_kinds_arrive_once_verbatim_and_in_order(fleet: 
     for chat in range(200, 220):
         assert fleet.texts(chat) == [e.text for e in envelopes if e.chat == str(chat)]
     assert len(fleet.sandbox.messages()) == 1000
+
+
+def test_four_workers_with_pacing_are_never_refused_by_flood_control_and_keep_order(fleet: Fleet) -> None:
+    fleet.sandbox.set_flood("telegram")
+    hot = [TelegramOutbound(msg_id=f"h{n}", chat="99", text=f"hot {n}") for n in range(8)]
+    group = [TelegramOutbound(msg_id=f"g{n}", chat="-1001234567890", text=f"group {n}") for n in range(3)]
+    fleet.publish(*hot, *group, *numbered(60, 20))
+    fleet.relay(workers=4, pacing=True)
+    fleet.sandbox.wait(count=71, timeout_seconds=PATIENCE_SECONDS)
+    fleet.assert_nothing_left()
+    assert not fleet.of(events.ChatHeld)
+    assert all(isinstance(e.disposition, Sent) for e in fleet.of(events.Attempted))
+    assert fleet.texts(99) == [e.text for e in hot]
+    assert fleet.texts(-1001234567890) == [e.text for e in group]
+    for chat in range(100, 120):
+        assert fleet.texts(chat) == [f"text {n}" for n in range(chat - 100, 60, 20)]
 
 
 def test_the_next_worker_sends_the_rest_at_once_and_nothing_twice(fleet: Fleet) -> None:

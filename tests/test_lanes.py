@@ -397,16 +397,29 @@ def test_emptying_the_lanes_tells_what_is_free_from_what_waits_behind_a_send():
 
 def test_read_ahead_stops_at_a_few_ready_messages():
     lanes = lanes_with()
-    assert lanes.wanted(0.0) == 8
-    for sequence in range(1, 5):
+    assert lanes.wanted(0.0) == 32
+    for sequence in range(1, 17):
         lanes.add(item(sequence, f"chat {sequence}"), 0.0)
-    assert lanes.wanted(0.0) == 4
-    lanes.add(item(5, "chat 5"), 0.0)
+    assert lanes.wanted(0.0) == 16
+    lanes.add(item(17, "chat 17"), 0.0)
     assert lanes.wanted(0.0) == 0
 
 
+def test_while_enough_is_ready_nobody_needs_to_ask():
+    lanes = lanes_with(*(item(s, f"chat {s}") for s in range(1, 31)))
+    assert lanes.wanted(0.0) == 0
+    asked = 0
+    for _ in range(14):
+        lanes.done(take(lanes))
+        if lanes.runs_low():
+            asked += 1
+            assert (lanes.wanted(0.0) > 0) == (lanes.outstanding <= 16)
+    assert asked == 1
+    assert lanes.wanted(0.0) == 16
+
+
 def test_read_ahead_stops_at_one_deep_chat_that_is_being_sent_to():
-    lanes = lanes_with(*(item(s) for s in range(1, 7)))
+    lanes = lanes_with(*(item(s) for s in range(1, 19)))
     take(lanes)
     assert lanes.wanted(0.0) == 0
 
@@ -414,7 +427,7 @@ def test_read_ahead_stops_at_one_deep_chat_that_is_being_sent_to():
 def test_several_senders_read_on_past_one_deep_chat():
     lanes = lanes_with(*(item(s) for s in range(1, 41)), senders=4, max_pending=1000)
     assert lanes.wanted(0.0) > 0
-    for sequence in range(41, 58):
+    for sequence in range(41, 61):
         lanes.add(item(sequence, f"chat {sequence}"), 0.0)
     assert lanes.wanted(0.0) == 0
 
@@ -430,7 +443,7 @@ def test_read_ahead_goes_on_behind_a_held_chat_in_growing_steps_up_to_the_limit(
             sequence += 1
             lanes.add(item(sequence), 0.0)
     assert lanes.outstanding == 1000
-    assert steps == [8, 8, 16, 32, 64, 128, 256, 256, 232]
+    assert steps == [32, 32, 64, 128, 256, 256, 232]
 
 
 def test_a_neighbour_behind_a_held_chats_backlog_is_reached():
@@ -441,7 +454,7 @@ def test_a_neighbour_behind_a_held_chats_backlog_is_reached():
         lanes.add(item(sequence), 0.0)
     lanes.add(item(301, "b"), 0.0)
     assert takeable(lanes) == [301]
-    assert lanes.wanted(0.0) == 8
+    assert lanes.wanted(0.0) == 32
 
 
 def test_the_payloads_in_memory_are_bounded():

@@ -32,14 +32,20 @@ from telegram_connector.disposition import (
 )
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.lanes import Item, Lanes
+from telegram_connector.pacing import BURST, Pacing, Rates
+from telegram_connector.sandbox.flood import Flood, Limits
 from telegram_connector.settled import SettledMemory
 from telegram_connector.settlement import Policy, settle
 
 THOROUGH = os.environ.get("CI") == "true"
+SCHEDULES = int(os.environ.get("LANES_SCHEDULES") or (10_000 if THOROUGH else 2000))
 ACK_WAIT = 60.0
 LEASE_NEEDED = 30.0
 POLICY = Policy(ack_wait_seconds=ACK_WAIT, max_attempts=4, backoff_seconds=30.0)
-CHATS = ("a", "b", "c", "d")
+CHATS = ("a", "b", "-c", "-d")  # the minus makes groups of them
+RATES = Rates(bot_per_second=3.0, chat_per_second=1.0, group_per_minute=20.0)
+CHAT_LIMITS = Limits(per_chat=1.0, per_group_minute=20, per_bot=0, chat_burst=BURST)
+BOT_LIMIT = Limits(per_chat=0, per_group_minute=0, per_bot=3)
 OUTCOMES: tuple[Disposition, ...] = (
     Sent(1),
     Sent(1),
@@ -153,12 +159,17 @@ class Server:
 class World:
     """Server, lanes, and in between what `worker` and `bridge` do; every send is checked as it starts."""
 
-    def __init__(self, senders: int, max_pending: int, max_bytes: int, rng: random.Random) -> None:
+    def __init__(
+        self, senders: int, max_pending: int, max_bytes: int, rng: random.Random, *, paced: bool = False
+    ) -> None:
         self.rng = rng
         self.senders = senders
         self.max_bytes = max_bytes
         self.server = Server(max_pending)
-        self.lanes = Lanes(max_pending, senders)
+        self.lanes = Lanes(max_pending, senders, Pacing(RATES) if paced else None)
+        self.chats_flood = Flood(CHAT_LIMITS if paced else None)
+        self.bots_flood = Flood(BOT_LIMIT if paced else None)
+        self.arriving: dict[Item, str] = {}  # sends that Telegram has not counted yet, and their chats
         self.memory = SettledMemory()
         self.now = 1000.0  # monotonic
         self.true = 5000.0  # the server's time, and the lease clock's
@@ -290,11 +301,24 @@ class World:
         self.check_send(item)
         self.sending.append(item)
         self.sends += 1
+        assert self.bots_flood.admit(1, 0, False, self.now) is None, "the bot sends too fast"
+        # Telegram counts it at some moment between its start and its answer.
+        self.arriving[item] = item.chat
+        if self.rng.random() < 0.5:
+            self.arrive_at_telegram(item)
         return True
+
+    def arrive_at_telegram(self, item: Item) -> None:
+        chat = self.arriving.pop(item, None)
+        if chat is not None:
+            wait = self.chats_flood.admit(1, CHATS.index(chat), chat.startswith("-"), self.now)
+            assert wait is None, f"{item.sequence} came {wait} s too early for its chat"
 
     def answer(self, index: int, disposition: Disposition) -> None:
         item = self.sending.pop(index % len(self.sending))
         delivery, gate = item.delivery, self.lanes.gate
+        self.arrive_at_telegram(item)
+        self.lanes.answered(item, self.now)
         if isinstance(disposition, Migrated):
             if self.migrate(item.chat, disposition.new_chat):
                 self.lanes.put_back(item)
@@ -319,7 +343,7 @@ class World:
             until = self.now + settlement.hold_seconds
             self.hold(item.chat, until)
             if isinstance(disposition, Transient) and disposition.rate_limited:
-                gate.flooded(item.chat, until, self.now)
+                self.lanes.flooded(item.chat, until, self.now)
         match settlement.command:
             case Ack() | Term() as command:
                 self.memory.remember(delivery.id, command, self.now)
@@ -426,7 +450,8 @@ class World:
 
 
 WORLDS = {
-    "senders": st.integers(1, 4),
+    "senders": st.integers(1, 8),
+    "paced": st.booleans(),
     "max_pending": st.sampled_from((2, 3, 5, 12, 40)),
     "max_bytes": st.sampled_from((12, 10_000)),
 }
@@ -442,9 +467,9 @@ class LanesUnderFaults(RuleBasedStateMachine):
         self.patch = pytest.MonkeyPatch()
 
     @initialize(**WORLDS, seed=st.integers(0, 2**16))
-    def begin(self, senders: int, max_pending: int, max_bytes: int, seed: int) -> None:
+    def begin(self, senders: int, paced: bool, max_pending: int, max_bytes: int, seed: int) -> None:
         self.patch.setattr(lanes_module, "MAX_BYTES", max_bytes)
-        self.world = World(senders, max_pending, max_bytes, random.Random(seed))
+        self.world = World(senders, max_pending, max_bytes, random.Random(seed), paced=paced)
 
     @rule(chats=st.lists(st.sampled_from(CHATS), min_size=1, max_size=6), last=st.booleans())
     def publish(self, chats: list[str], last: bool) -> None:
@@ -531,7 +556,8 @@ def run_schedule(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     rng = random.Random(seed)
     max_bytes = rng.choice((12, 10_000, 10_000))
     monkeypatch.setattr(lanes_module, "MAX_BYTES", max_bytes)
-    world = World(rng.randint(1, 4), rng.choice((2, 3, 5, 12, 40)), max_bytes, rng)
+    most, paced = rng.choice((2, 3, 5, 12, 40)), rng.random() < 0.5
+    world = World(rng.randint(1, 8), most, max_bytes, rng, paced=paced)
     chats = CHATS[: rng.randint(1, len(CHATS))]
     faults = rng.choice((0.05, 0.3))
     for _ in range(rng.randint(20, 150)):
@@ -576,11 +602,10 @@ def run_schedule(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 def test_order_and_one_at_a_time_are_never_broken_in_many_schedules(monkeypatch: pytest.MonkeyPatch) -> None:
-    schedules = 10_000 if THOROUGH else 2000
     sends = 0
-    for seed in range(schedules):
+    for seed in range(SCHEDULES):
         try:
             sends += run_schedule(seed, monkeypatch)
         except Exception as error:
             raise AssertionError(f"schedule {seed}: {error}") from error
-    assert sends > 10 * schedules, "the schedules hardly send anything: they prove nothing"
+    assert sends > 10 * SCHEDULES, "the schedules hardly send anything: they prove nothing"

@@ -812,3 +812,9 @@ def test_without_a_ledger_everything_may_begin() -> None:
     assert ledger.open(outgoing(), None) == Entry()
     assert ledger.open(outgoing(on_ambiguous="park"), None) == Entry(parks=True)
     assert ledger.settled(outgoing()) is None
+
+
+def test_what_pacing_delayed_is_on_record(desk: Desk) -> None:
+    message = outgoing()
+    desk.ledger.open(Outgoing(message.delivery, message.envelope, "7", delayed=True), None)
+    assert desk.records.record().delayed

@@ -12,7 +12,7 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 
 # From the top down; a name may be a module or a whole package. Row neighbours do not know each other.
 ROWS = (
-    "errors checks clock disposition delivery gate scrubber transport rates pauses",
+    "errors checks clock disposition delivery gate pacing scrubber transport rates pauses",
     "envelope settings events classify settled settlement marks markup",
     "sandbox topology lanes projection gathering telegram telemetry state record alerts deadletter",
     "links",

@@ -12,7 +12,7 @@ import pytest
 from telegram_connector import events
 from telegram_connector.alerts import Alerts
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import DeliveryId, Reset
+from telegram_connector.delivery import DeliveryId, Reset, Taken
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
@@ -23,6 +23,7 @@ from telegram_connector.disposition import (
     Unavailable,
 )
 from telegram_connector.envelope import TelegramOutbound
+from telegram_connector.pacing import Rates
 from telegram_connector.settlement import Policy
 from telegram_connector.state import State
 from telegram_connector.worker import Rules, Worker
@@ -36,7 +37,13 @@ def in_seconds(seconds: float) -> str:
 class Rig:
     """A worker with fakes around it, and a clock that a test moves."""
 
-    def __init__(self, senders: int = 1, max_attempts: int = 3, max_age: float | None = None) -> None:
+    def __init__(
+        self,
+        senders: int = 1,
+        max_attempts: int = 3,
+        max_age: float | None = None,
+        rates: Rates | None = None,
+    ) -> None:
         self.clock = HandClock()
         self.source = FakeSource()
         self.api = FakeApi(self.source)
@@ -49,7 +56,7 @@ class Rig:
             [self.api] * senders,
             State(self.store, self.observe),
             Policy(ack_wait_seconds=60.0, max_attempts=max_attempts, backoff_seconds=30.0),
-            Rules("1", 1000, max_age),
+            Rules("1", 1000, max_age, rates),
             self.alerts,
             observe=self.observe,
             on_death=lambda name, error: self.deaths.append((name, error)),
@@ -380,6 +387,48 @@ def test_several_senders_serve_different_chats_at_once_and_one_chat_in_order() -
     assert [t for c, t in rig.api.sent if c == "7"] == ["a", "b"]
 
 
+def test_a_paced_chat_waits_for_its_turn_and_its_neighbour_does_not() -> None:
+    rig = Rig(senders=2, rates=Rates())
+    rig.worker.start()
+    rig.source.put(make_delivery(1, "a", "-7"), make_delivery(2, "b", "-7"), make_delivery(3, "c", "8"))
+    rig.until(("ack", 1), ("ack", 3))
+    assert ("-7", "b") not in rig.api.tried
+    rig.advance(2.5)  # some of the three seconds is left, and passes by itself
+    rig.until(("ack", 2))
+    rig.worker.stop(rig.clock() + 10)
+    assert not rig.deaths
+
+
+def test_what_pacing_delays_is_said_once_and_sent_in_its_turn() -> None:
+    rig = Rig(rates=Rates(group_per_minute=1.0))
+    rig.worker.start()
+    rig.source.put(make_delivery(1, "a", "-7"), make_delivery(2, "b", "-7"), make_delivery(3, "c", "-7"))
+    rig.until(("ack", 1))
+    rig.advance(11)
+    rig.source.wait_until(lambda: len(rig.of(events.Delayed)) == 2)
+    rig.advance(50)
+    rig.until(("ack", 2))
+    rig.worker.stop(rig.clock() + 10)
+    assert [e.subject.stream_seq for e in rig.of(events.Delayed)] == [2, 3]
+    assert ("nak", 3, 0.0) in rig.source.told, "given back, not dropped"
+
+
+def test_a_refusal_slows_its_chat_down_while_pacing_is_on() -> None:
+    rig = Rig(rates=Rates())
+    rig.api.script["a"] = [Transient(429, "retry after 5", 5.0)]
+    rig.worker.start()
+    rig.source.put(make_delivery(1, "a"), make_delivery(2, "b"), make_delivery(3, "c"))
+    rig.until(("nak", 1, 5.0))
+    rig.advance(6)
+    rig.source.put(make_delivery(1, "a", hand_over=2))
+    rig.until(("ack", 1))
+    assert ("7", "b") not in rig.api.tried, "no burst after a refusal"
+    rig.advance(3)
+    rig.until(("ack", 2))
+    assert ("7", "c") not in rig.api.tried
+    rig.worker.stop(rig.clock() + 10)
+
+
 def test_attempts_and_migrations_outlive_the_process(rig: Rig) -> None:
     rig.api.script["hello"] = [Transient(500, "restart")]
     rig.api.script["a"] = [Migrated("-100")]
@@ -537,3 +586,16 @@ def test_ten_thousand_refused_messages_are_a_handful_of_alerts() -> None:
     rig.worker.stop(rig.clock() + 10)
     assert len(rig.source.announced) <= 3
     assert sum(t.startswith("dropped") for _, t in rig.api.sent) <= 3
+
+
+def test_what_comes_back_twice_counts_once_of_what_a_predecessor_had_out(rig: Rig) -> None:
+    first, second = make_delivery(1, "first", "7"), make_delivery(2, "second", "8")
+    taken = Taken(((first.id, first.payload), (second.id, second.payload)), 2, 2, 60.0)
+    rig.api.script["first"] = [Transient(503, "Service Unavailable")]
+    rig.source.put(taken, first)
+    rig.source.wait_until(lambda: any(told[:2] == ("nak", 1) for told in rig.source.told))
+    rig.advance(40.0)
+    rig.source.put(make_delivery(1, "first", "7", hand_over=2), make_delivery(3, "third", "8"))
+    rig.until_sent("first")
+    rig.source.put(make_delivery(2, "second", "8", hand_over=2))
+    rig.until_sent("first", "second", "third")

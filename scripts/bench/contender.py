@@ -1,7 +1,7 @@
 """A contender in a process of its own: ``contender.py NAME``, its task as JSON on standard input.
 
-It does its work and prints its CPU seconds (user and system, all threads) over its messages but the first, so
-that no start counts. The relay prints ``ready`` before, and ends when standard input does.
+It prints ``ready``, does its work, prints its CPU seconds (user and system, all threads) over its messages
+but the first, so that no start counts, and ends when standard input does.
 """
 
 from __future__ import annotations
@@ -17,16 +17,23 @@ Task = dict[str, Any]
 
 
 def bare(task: Task) -> None:
-    """What a service does that posts its messages itself: one session, one request after the other."""
+    """What a service does that posts its messages itself: one session, one request after the other.
+
+    It waits as long as it is told to when it is refused.
+    """
     import requests
 
+    say("ready")
     session = requests.Session()
     began = 0.0
     for number, body in enumerate(task["bodies"]):
-        session.post(task["send_url"], json=body).raise_for_status()
+        while (answer := session.post(task["send_url"], json=body)).status_code == 429:
+            time.sleep(answer.json()["parameters"]["retry_after"])
+        answer.raise_for_status()
         if number == 0:
             began = time.process_time()
     say(f"{time.process_time() - began}")
+    sys.stdin.read()
 
 
 def relay(task: Task) -> None:
@@ -51,12 +58,77 @@ def relay(task: Task) -> None:
             if seen == count:
                 say(f"{time.process_time() - began}")
 
+    say("ready")
     with Relay(Settings(**task["settings"]), observe), profiled(task.get("profile")):
-        say("ready")
         sys.stdin.read()
 
 
-CONTENDERS: dict[str, Callable[[Task], None]] = {"bare": bare, "relay": relay}
+def ptb(task: Task) -> None:
+    """nats-py and python-telegram-bot, put together as their documentation shows.
+
+    The task says how many are sent at once, and whether the library's own limiter is used.
+    """
+    import asyncio
+    import logging
+    import warnings
+
+    import nats
+    from telegram.ext import AIORateLimiter, ExtBot
+    from telegram.request import HTTPXRequest
+
+    logging.basicConfig(level=logging.WARNING, handlers=[logging.NullHandler()])
+    warnings.simplefilter("ignore")
+    settings, count, at_once = task["settings"], task["count"], task["at_once"]
+    limiter = AIORateLimiter(max_retries=100) if task["limiter"] else None
+
+    async def serve() -> None:
+        request = HTTPXRequest(connection_pool_size=at_once + 1, pool_timeout=60.0)
+        bot = ExtBot(
+            settings["bot_token"],
+            base_url=f"{settings['api_base_url']}/bot",
+            request=request,
+            rate_limiter=limiter,
+        )
+        client = await nats.connect(settings["nats_url"])
+        pulled = await client.jetstream().pull_subscribe(
+            settings["subject"], durable=settings["durable"], stream=settings["stream"]
+        )
+        free = asyncio.Semaphore(at_once)
+        began, done = 0.0, 0
+
+        async def send(message: Any) -> None:
+            nonlocal began, done
+            envelope = json.loads(message.data)
+            await bot.send_message(int(envelope["chat"]), envelope["text"])
+            await message.ack()
+            free.release()
+            done += 1
+            if done == 1:
+                began = time.process_time()
+            if done == count:
+                say(f"{time.process_time() - began}")
+
+        async with bot:
+            say("ready")
+            sending: set[asyncio.Task[None]] = set()
+            while True:
+                try:
+                    batch = await pulled.fetch(max(10, at_once), timeout=5.0)
+                except nats.errors.TimeoutError:
+                    continue
+                for message in batch:
+                    await free.acquire()
+                    if at_once == 1:
+                        await send(message)
+                    else:
+                        sending.add(one := asyncio.ensure_future(send(message)))
+                        one.add_done_callback(sending.discard)
+
+    threading.Thread(target=lambda: asyncio.run(serve()), daemon=True).start()
+    sys.stdin.read()
+
+
+CONTENDERS: dict[str, Callable[[Task], None]] = {"bare": bare, "relay": relay, "ptb": ptb}
 
 
 class profiled:  # noqa: N801 - reads as a word

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# How fast is the relay: against a bare requests loop, side by side. --help explains; README.md beside it, too.
+# How fast is the relay, beside what it is compared with. --help explains; README.md beside it, too.
 set -eu
 CDPATH='' cd -- "$(dirname -- "$0")/../.."
 . scripts/venv.sh
-use_venv local
+use_venv bench
 exec "$python" -X utf8 scripts/bench/bench.py "$@"

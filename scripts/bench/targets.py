@@ -8,13 +8,23 @@ import queue
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from telegram_connector.demo.processes import Child, Children, Failed
 
 HERE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Came:
+    """What has come: when each message did (seconds), its body, and how many were refused."""
+
+    times: list[float]
+    bodies: list[dict[str, Any]]
+    refused: int = 0
 
 
 class Stub(Protocol):
@@ -25,10 +35,11 @@ class Stub(Protocol):
     def now(self) -> float:
         """The clock of `receipts`."""
 
-    def reset(self) -> None: ...
+    def reset(self, *, delay: float = 0.0, flood: str = "off") -> None:
+        """Forget what came; answers take `delay` seconds from now on, under the sandbox's flood model."""
 
-    def receipts(self, count: int) -> tuple[list[float], list[dict[str, Any]]]:
-        """Wait for so many messages; when each came, and its body."""
+    def receipts(self, count: int, within: float | None = None) -> Came:
+        """Wait for so many messages, or `within` seconds; without that, all of them must come."""
 
 
 class FastStub:
@@ -42,15 +53,22 @@ class FastStub:
     def now(self) -> float:
         return time.monotonic()
 
-    def reset(self) -> None:
-        self._get("/reset")
+    def reset(self, *, delay: float = 0.0, flood: str = "off") -> None:
+        self._get("/reset?" + urlencode({"delay": delay, "flood": flood}))
 
-    def receipts(self, count: int) -> tuple[list[float], list[dict[str, Any]]]:
-        document = json.loads(self._get(f"/receipts/{count}"))
-        return document["times"], [json.loads(body) for body in document["bodies"]]
+    def receipts(self, count: int, within: float | None = None) -> Came:
+        query = "" if within is None else f"?within={within}"
+        document = json.loads(self._get(f"/receipts/{count}{query}"))
+        bodies = [json.loads(body) if body[0] == "{" else form(body) for body in document["bodies"]]
+        return Came(document["times"], bodies, document["refused"])
 
     def _get(self, path: str) -> bytes:
         return fetch(self.url, path, max(1.0, self._deadline - time.monotonic()))
+
+
+def form(body: str) -> dict[str, Any]:
+    """A body as python-telegram-bot sends it."""
+    return dict(parse_qsl(body))
 
 
 class SandboxStub:
@@ -67,14 +85,16 @@ class SandboxStub:
     def now(self) -> float:
         return time.time()
 
-    def reset(self) -> None:
+    def reset(self, *, delay: float = 0.0, flood: str = "off") -> None:
+        if delay or flood != "off":
+            raise Failed("this is measured with --stub fast only")
         fetch(self.url, "/_sandbox/clear", 10.0, "POST")
 
-    def receipts(self, count: int) -> tuple[list[float], list[dict[str, Any]]]:
+    def receipts(self, count: int, within: float | None = None) -> Came:
         left = max(1.0, self._deadline - time.monotonic())
         fetch(self.url, f"/_sandbox/wait?count={count}&timeout={left:.0f}", left + 5)
         calls = json.loads(fetch(self.url, "/_sandbox/requests?method=sendMessage&accepted=true", left + 5))
-        return [call["at"] for call in calls], [call["params"] for call in calls]
+        return Came([call["at"] for call in calls], [call["params"] for call in calls])
 
 
 STUBS: dict[str, Callable[[Children, float], Stub]] = {"fast": FastStub, "sandbox": SandboxStub}

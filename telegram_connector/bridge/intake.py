@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 
 from nats.aio.msg import Msg
 
@@ -60,19 +61,27 @@ class Intake:
         self._number = 0  # the consumer's own number of the last hand-over to us; 0 for unknown
         self._reply = ""  # of that hand-over
         self._skipped = False  # hand-overs before that one went elsewhere, and nothing newer has come since
+        self._looked = 0  # the consumer's number at the last look
         self._missed = 0  # up to here, what we missed has been asked for again
-        self._gaps: list[tuple[int, int]] = []  # first and last sequence
+        self._lost: set[int] = set()  # what was asked for again and has not come
+        self._filling = False
 
     @property
     def clear(self) -> bool:
         """Whether all that must come before a next send is known."""
         return self._held_back is None
 
+    @property
+    def lacks(self) -> bool:
+        """Whether something that was asked for again has not come yet."""
+        return bool(self._lost)
+
     def forget(self) -> None:
         """The consumer is a new one: its hand-overs are counted from the start, and nobody is pinned."""
         self.pin.forget()
-        self._number = self._missed = 0
+        self._number = self._looked = self._missed = 0
         self._skipped = False
+        self._lost.clear()
 
     async def bind(self, link: Link, bound: BoundConsumer, *, first: bool) -> None:
         """A consumer was bound, for the first time in this process or again."""
@@ -82,10 +91,22 @@ class Intake:
             # Nobody is pinned here, so this is where a predecessor is taken over from.
             self._held_back = []
             await self._take_over(link, bound)
-        number = int(bound.info.get("delivered", {}).get("consumer_seq", 0))
-        if self.pin.held_in(bound.info) and 0 < self._number < number:
-            self._number = number
-            self._miss(self.received + 1, bound.delivered)
+        self._compare(bound.info, _number(bound.info))
+
+    def look(self, info: Mapping[str, Any]) -> None:
+        """Compare with the consumer's info, asked for now and then over the link that is served.
+
+        What the server thinks it has handed over by one look must have come by the next. A dead connection
+        that it still holds for alive may have swallowed even what was asked for again.
+        """
+        looked, self._looked = self._looked, _number(info)
+        self._compare(info, looked)
+
+    def _compare(self, info: Mapping[str, Any], due: int) -> None:
+        """Miss what has not come, when the hand-over number `due` has not."""
+        if self.pin.held_in(info) and 0 < self._number < due:
+            self._number = _number(info)
+            self._miss(self.received + 1, int(info["delivered"]["stream_seq"]))
 
     def deliver(self, msg: Msg, asked_at: float) -> None:
         """Take a delivery that answers the pull request of `asked_at`."""
@@ -96,6 +117,7 @@ class Intake:
         self._number, self._reply = hand_over_number(msg.reply), msg.reply
         delivery = self._receive(msg, self._bound)
         self.received = max(last, delivery.id.sequence)
+        self._lost.discard(delivery.id.sequence)
         if pin_id and self.pin.group:
             self.pin.see(pin_id, asked_at)
         if self.pin.group and known:
@@ -145,28 +167,33 @@ class Intake:
         It went to a connection of ours that was dead without the server's knowing, and would come back only
         after ack_wait, behind what is newer.
         """
-        first = max(first, self._missed + 1)
-        if first > last or (self._held_back is not None and not self._gaps):
+        if self._held_back is not None and not self._filling:
             return  # whoever takes over looks at all that is out
-        self._missed = last
-        self._gaps.append((first, last))
-        if self._held_back is None:
+        first = max(first, self._missed + 1)
+        if first <= last:
+            self._missed = last
+            self._lost.update(range(first, last + 1))
+        if self._lost and not self._filling:
+            self._filling = True
             self._held_back = []
             self._working = asyncio.ensure_future(self._fill_gaps())
 
     async def _fill_gaps(self) -> None:
         """Have handed over again at once what we missed, and let deliveries through behind it."""
-        while self._gaps:
-            self._put(await self._ask_again(*self._gaps[0]))
-            del self._gaps[0]
+        asked: set[int] = set()
+        while self._lost - asked:
+            asked |= self._lost
+            self._put(await self._ask_again())
+        self._filling = False
         self._let_through()
 
-    async def _ask_again(self, first: int, last: int) -> Missed:
+    async def _ask_again(self) -> Missed:
         link, bound = self._link(), self._bound
         assert bound is not None
         if link is None:
             return Missed((), bound.ack_wait_seconds, everything=True)
-        missed = await look_up(link, self._settings, bound, first, last)
+        missed = await look_up(link, self._settings, bound, sorted(self._lost))
+        self._lost &= {id_.sequence for id_, _ in missed.entries}
         with contextlib.suppress(BridgeError):
             for id_, _ in missed.entries:
                 await link.publish(reply_for(self._reply, id_.sequence, self._number), b"-NAK")
@@ -177,6 +204,11 @@ class Intake:
         for delivery in held_back:
             self._put(delivery)
         self._changed()
+
+
+def _number(info: Mapping[str, Any]) -> int:
+    """The consumer's own number of its last hand-over; 0 for none."""
+    return int(info.get("delivered", {}).get("consumer_seq", 0))
 
 
 def hand_over_number(reply: str) -> int:

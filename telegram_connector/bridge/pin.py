@@ -53,6 +53,14 @@ class Pin:
         return self._takeover_seconds / 3 if self._id else None
 
     @property
+    def request_seconds(self) -> float:
+        """For how long a pull request may wait at most.
+
+        What a dead connection of ours has asked for goes on swallowing deliveries until it is over.
+        """
+        return self._takeover_seconds / 3 if self.group else float("inf")
+
+    @property
     def ours(self) -> bool:
         """Whether this connector is active, as far as it knows."""
         return bool(self._id) or not self.group

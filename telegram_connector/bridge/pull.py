@@ -123,8 +123,7 @@ class Pull:
         self._over = asyncio.get_running_loop().create_future()
         fields, self._asked_at = self._pin.ask()
         # While pinned, the next request must follow well within the pin's time; its heartbeats confirm it.
-        renew = self._pin.renew_seconds
-        expires = EXPIRES_SECONDS if renew is None else min(EXPIRES_SECONDS, renew)
+        expires = min(EXPIRES_SECONDS, self._pin.request_seconds)
         self._heartbeat = min(HEARTBEAT_SECONDS, expires / 2.5)
         self._listen()
         request: dict[str, Any] = {"batch": batch, **fields}

@@ -56,6 +56,7 @@ STEADY_SECONDS = 10.0  # a link that was lost sooner than that is not followed b
 STANDBY_STEPS_BACK_SECONDS = 2.0
 CANCEL_AGAIN_SECONDS = 0.1
 PROBE_SECONDS = 5.0
+LOOK_AGAIN_SECONDS = 1.0
 PROBE_TIMEOUT_SECONDS = 2.0
 PROBES_PER_SAVE = 2  # the ack floor is saved every 10 s
 
@@ -376,7 +377,8 @@ class Supervisor:
         probes = 0
         while True:
             with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._suspected.wait(), PROBE_SECONDS)
+                pause = LOOK_AGAIN_SECONDS if self.intake.lacks else PROBE_SECONDS
+                await asyncio.wait_for(self._suspected.wait(), pause)
             self._suspected.clear()
             try:
                 answered = await self._check(link) or await self._check(link)
@@ -421,4 +423,5 @@ class Supervisor:
         if not self.bound.made_at(str(info["created"])):
             raise ConsumerGoneError("somebody else made the consumer anew")
         self.floors.note(self.bound.stream_created, info)
+        self.intake.look(info)
         return True

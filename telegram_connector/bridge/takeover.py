@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 
 from telegram_connector.bridge.consumer import BoundConsumer, nanoseconds
 from telegram_connector.bridge.link import Link
@@ -43,12 +43,14 @@ async def take_over(
         return Taken((), bound.delivered, 1, bound.ack_wait_seconds, everything=True)
 
 
-async def look_up(link: Link, settings: NatsSettings, bound: BoundConsumer, first: int, last: int) -> Missed:
-    """What the stream holds from `first` to `last`, which went to a dead connection of ours."""
-    if last - first >= LOOK_UP_AT_MOST:
+async def look_up(
+    link: Link, settings: NatsSettings, bound: BoundConsumer, sequences: Sequence[int]
+) -> Missed:
+    """What the stream holds of these, which went to a dead connection of ours."""
+    if len(sequences) > LOOK_UP_AT_MOST:
         return Missed((), bound.ack_wait_seconds, everything=True)
     try:
-        return Missed(await _stored(link, settings, range(first, last + 1)), bound.ack_wait_seconds)
+        return Missed(await _stored(link, settings, sequences), bound.ack_wait_seconds)
     except BridgeError:
         return Missed((), bound.ack_wait_seconds, everything=True)
 

@@ -98,12 +98,12 @@ class Simulation:
         self._current = following
         return following
 
-    def notify(self, channel: object) -> None:
-        for task in self._tasks:
-            if task.channel is channel and not task.ended:
-                task.channel = None
-                task.wake = float("inf")
-                self._notified.append(task)
+    def notify(self, channel: object, count: int | None = None) -> None:
+        waiting = [task for task in self._tasks if task.channel is channel and not task.ended]
+        for task in waiting[:count]:
+            task.channel = None
+            task.wake = float("inf")
+            self._notified.append(task)
 
     def until(self, condition: Callable[[], bool], within_seconds: float) -> None:
         deadline = self.now + within_seconds
@@ -147,6 +147,9 @@ class _Condition:
 
     def wait(self, seconds: float) -> bool:
         return self._simulation.wait(self._simulation.now + seconds, self)
+
+    def notify(self) -> None:
+        self._simulation.notify(self, 1)
 
     def notify_all(self) -> None:
         self._simulation.notify(self)
