@@ -8,6 +8,7 @@ from typing import Protocol
 
 import msgspec
 
+from telegram_connector.classify import is_unparsable
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
@@ -21,6 +22,7 @@ from telegram_connector.disposition import (
 )
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.ledger import Entry, Ledger, Outgoing
+from telegram_connector.markup import plain
 
 # A connection that was never made proves that nothing was sent, so it may be tried again at once.
 CONNECT_PAUSES_SECONDS = (0.2, 1.0)
@@ -47,10 +49,12 @@ class Attempt:
     Attributes:
         disposition: The message's.
         outage: Why the bot as a whole must wait although the message is not `Unavailable`; else "".
+        plain_after: Telegram's refusal of the markup, where the plain text was tried after it; else "".
     """
 
     disposition: Disposition
     outage: str = ""
+    plain_after: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,11 +65,13 @@ class Surroundings:
         deadline: When the attempt must be over (monotonic seconds), inside the delivery's lease.
         pause: Waits some seconds; True when the relay is stopping.
         several_chats_err: Notes a 5xx or a lost answer; True when the one before it was another chat's.
+        falls_back: Whether a message whose markup cannot be parsed is tried once more as plain text.
     """
 
     deadline: float
     pause: Callable[[float], bool]
     several_chats_err: Callable[[], bool]
+    falls_back: bool = False
 
 
 def attempt(outgoing: Outgoing, api: BotApi, ledger: Ledger, around: Surroundings, number: int) -> Attempt:
@@ -78,14 +84,48 @@ def attempt(outgoing: Outgoing, api: BotApi, ledger: Ledger, around: Surrounding
     if not isinstance(entry, Entry):
         return Attempt(entry)
     envelope = msgspec.structs.replace(outgoing.envelope, reply_to_message_id=reply_to)
+    tried, outage, text = _send(envelope, entry, outgoing, api, ledger, around, number)
+    if not text:
+        ledger.close(entry, outgoing, tried)
+        return Attempt(tried, outage)
+    # A refusal proves that nothing was sent: what follows is an attempt of its own, on record as one.
+    assert isinstance(tried, Terminal)
+    ledger.close(entry, outgoing, Transient(tried.error_code, tried.description))
+    entry = ledger.open(outgoing, reply_to)
+    if not isinstance(entry, Entry):
+        return Attempt(entry)
+    envelope = msgspec.structs.replace(envelope, text=text, parse_mode=None)
+    again, outage, _ = _send(envelope, entry, outgoing, api, ledger, around, number)
+    if isinstance(again, Terminal):
+        again = replace(again, description=f"{tried.description}; as plain text: {again.description}")
+    ledger.close(entry, outgoing, again)
+    return Attempt(again, outage, tried.description)
+
+
+def _send(
+    envelope: TelegramOutbound,
+    entry: Entry,
+    outgoing: Outgoing,
+    api: BotApi,
+    ledger: Ledger,
+    around: Surroundings,
+    number: int,
+) -> tuple[Tried, str, str]:
+    """What `_try` says, and the plain text to send after a refusal of the markup; "" for none."""
     try:
         tried, outage = _try(envelope, outgoing.chat, entry.parks, api, around, number)
+        return tried, outage, _plain_text(envelope, tried) if around.falls_back else ""
     except Exception as error:
         # Nobody knows how far it got, and its record must not say for ever that it is on its way.
         ledger.close(entry, outgoing, Ambiguous(f"internal error: {type(error).__name__}"))
         raise
-    ledger.close(entry, outgoing, tried)
-    return Attempt(tried, outage)
+
+
+def _plain_text(envelope: TelegramOutbound, tried: Tried) -> str:
+    if not (isinstance(tried, Terminal) and is_unparsable(tried) and envelope.parse_mode):
+        return ""
+    text = plain(envelope.text, envelope.parse_mode)
+    return text if text.strip() else ""
 
 
 def _try(

@@ -1,7 +1,7 @@
 """What an answer of the Bot API means: pure, from HTTP status, headers and body to a disposition.
 
 Parameters first, then ``error_code``, then the HTTP status. Never the wording, which changes from year to
-year and may be anything, but for three 400s that are named below.
+year and may be anything, but for the 400s that are named below.
 """
 
 from __future__ import annotations
@@ -34,6 +34,8 @@ MAX_DESCRIPTION_LENGTH = 300
 _DEAD_BOT = ("Logged out", "FROZEN_METHOD_INVALID")
 # A code of Telegram's core that the Bot API server does not know becomes a 400 with the raw text.
 _DISGUISED_OUTAGE = "Bad Gateway"
+# Every refusal of markup begins so, that of 2018 too ("... in message text"); docs/adr/0010.
+_UNPARSABLE = "Bad Request: can't parse entities"
 
 
 def classify(status: int, headers: Mapping[str, str], body: bytes) -> Tried:
@@ -87,6 +89,11 @@ def _by_client_error(code: int, description: str) -> Tried:
         # 408 is what HAProxy and others put on a connection that was idle; it is no verdict on the message.
         return Transient(code, description)
     return Terminal(code, description)
+
+
+def is_unparsable(refused: Terminal) -> bool:
+    """Whether it is the markup that Telegram cannot parse; then nothing was sent, and plain text may be."""
+    return refused.error_code == 400 and refused.description.startswith(_UNPARSABLE)
 
 
 def _json_object(body: bytes) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from telegram_connector.disposition import Terminal
 from telegram_connector.envelope import MSG_ID_HEADER, decode
 from telegram_connector.errors import EnvelopeError
 from telegram_connector.marks import Change
+from telegram_connector.markup import plain
 
 MAX_HEADER_LENGTH = 500
 
@@ -214,8 +215,8 @@ def copy(letter: Letter, n: int, change: Change) -> Copy:
 
 
 def without_markup(text: str, parse_mode: str | None) -> str:
-    """What to say instead of `text` when no parse mode goes with it: the same, its marks included."""
-    return text
+    """What to say instead of `text` when no parse mode goes with it; the relay's fall-back says the same."""
+    return plain(text, parse_mode)
 
 
 def _raw(text: str) -> msgspec.Raw:

@@ -5,6 +5,7 @@
     TelegramConnectorError
     ├── SettingsError       a setting is missing or wrong; lists every fault
     ├── EnvelopeError       an envelope cannot be read; names the field
+    │   └── TextRefused     Telegram would refuse its text; its words, and the place
     ├── MarkupError         Telegram would refuse a text; says so in its words
     ├── ProjectionError     the projection was given something wrong; lists every fault
     ├── BridgeError         NATS or JetStream
@@ -20,6 +21,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+_LONGEST_WORDS = 300  # of what a fault quotes
 
 
 class TelegramConnectorError(Exception):
@@ -51,6 +55,43 @@ class EnvelopeError(TelegramConnectorError):
         self.field = field
         self.reason = reason
         super().__init__(f"{field}: {reason}" if field else reason)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Results of worker processes are pickled, exceptions too.
+        return type(self), (self.field, self.reason)
+
+
+class TextRefused(EnvelopeError):
+    """Raised when Telegram would refuse an envelope's text, before it is published.
+
+    Attributes:
+        description: Telegram's words, which may quote a tag of the text.
+        byte_offset: Where the fault is, in bytes of UTF-8; None where it is the text as a whole.
+        position: The same in characters.
+        figures: Counts that belong to it, in words; may be empty.
+    """
+
+    def __init__(
+        self,
+        description: str,
+        byte_offset: int | None = None,
+        position: int | None = None,
+        figures: str = "",
+    ) -> None:
+        self.description = description
+        self.byte_offset = byte_offset
+        self.position = position
+        self.figures = figures
+        words = description.removeprefix("Bad Request: ")
+        words = words if len(words) <= _LONGEST_WORDS else words[: _LONGEST_WORDS - 1] + "…"
+        if figures:
+            words += f": {figures}"
+        if byte_offset is not None and f"byte offset {byte_offset}" not in words:
+            words += f" (at byte offset {byte_offset})"
+        super().__init__("text", words)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.description, self.byte_offset, self.position, self.figures)
 
 
 class MarkupError(TelegramConnectorError):

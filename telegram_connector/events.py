@@ -178,6 +178,15 @@ class TopicIgnored:
 
 
 @dataclass(frozen=True)
+class SentPlain:
+    """A message whose markup was refused went out as its plain text; the `count`-th since the start."""
+
+    subject: Subject
+    refusal: str
+    count: int
+
+
+@dataclass(frozen=True)
 class Received:
     """A delivery was taken in."""
 
@@ -410,6 +419,7 @@ Event: TypeAlias = (
     | LedgerUnavailable
     | LedgerBack
     | TopicIgnored
+    | SentPlain
     | Received
     | MsgIdDiffers
     | Attempted

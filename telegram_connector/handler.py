@@ -13,7 +13,8 @@ from typing import Any
 from telegram_connector.envelope import TelegramOutbound, encode
 from telegram_connector.errors import EnvelopeError, PublishFailed
 from telegram_connector.gathering import Gathering
-from telegram_connector.publisher import MAX_CODE_POINTS, THREAD_NAME, Publisher
+from telegram_connector.markup import MAX_CODE_POINTS
+from telegram_connector.publisher import THREAD_NAME, Publisher
 from telegram_connector.scrubber import Scrubber
 from telegram_connector.settings import NatsSettings
 

@@ -22,7 +22,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True):
 
     Attributes:
         chat: To be sent there instead; None for where the original was to go.
-        plain: Without a parse mode.
+        plain: The plain text of its markup, without a parse mode.
     """
 
     chat: str | None = None

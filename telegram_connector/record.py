@@ -71,7 +71,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
         from_member: Who said it, where the projection named somebody.
         group: What a split text's parts have in common.
         part: Which of them this is, from 1.
+        parts: How many there are.
         visibility_decision_id: The projection's decision that let it leave, or withheld it.
+        text_hash: Of the local text that was decided about; tells an edit.
         status: One of `STATUSES`.
         reason: Why it was dropped or withheld: a dead letter's reason, or the projection's.
         message_id: Telegram's id of it, once known.
@@ -104,7 +106,9 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     from_member: str | None = None
     group: str | None = None
     part: int | None = None
+    parts: int | None = None
     visibility_decision_id: str | None = None
+    text_hash: str | None = None
     status: str
     reason: str | None = None
     message_id: int | None = None
@@ -224,6 +228,7 @@ def fresh(
         from_member=envelope.from_member,
         group=envelope.group,
         part=envelope.part,
+        parts=envelope.parts,
         visibility_decision_id=envelope.visibility_decision_id,
         status=status,
         reply_to=reply_to,

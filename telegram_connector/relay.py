@@ -134,6 +134,7 @@ class Relay:
                 settings.max_pending,
                 settings.max_age_seconds,
                 rates if settings.pacing else None,
+                falls_back=settings.parse_fallback == "plain",
             ),
             alerts,
             observe=observe,

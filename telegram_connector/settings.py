@@ -193,6 +193,8 @@ class Settings(NatsSettings):
         ledger: ``kv`` keeps a record of each delivery in JetStream KV, ``off`` none.
         on_ambiguous: What becomes of a message of which nobody knows whether it was sent, unless its envelope
             says so itself: ``retry`` may show it twice, ``park`` leaves it to an operator.
+        parse_fallback: ``plain`` sends a message whose markup Telegram cannot parse once more as its plain
+            text, ``off`` does not.
         meta_alert_on_drop: Whether drops are told to ``chat_id``.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         log_format: ``json`` or ``text``.
@@ -228,6 +230,7 @@ class Settings(NatsSettings):
     )
     ledger: str = _setting("TG_LEDGER", default="off", check=checks.one_of("off", "kv"))
     on_ambiguous: str = _setting("TG_ON_AMBIGUOUS", default="retry", check=checks.one_of("retry", "park"))
+    parse_fallback: str = _setting("TG_PARSE_FALLBACK", default="off", check=checks.one_of("off", "plain"))
     meta_alert_on_drop: bool = _setting(
         "META_ALERT_ON_DROP", default=True, check=checks.flag, read=checks.read_flag
     )

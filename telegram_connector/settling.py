@@ -31,6 +31,7 @@ from telegram_connector.events import (
     ChatHeld,
     ChatMigrated,
     Observer,
+    SentPlain,
     Subject,
     TopicIgnored,
 )
@@ -71,6 +72,7 @@ class Settling:
         self._random = random
         self._wall = wall
         self._memory = SettledMemory()
+        self._sent_plain = 0
         self._buried: queue.SimpleQueue[tuple[DeliveryId, Term]] = queue.SimpleQueue()
         self.unconfirmed: set[Future[bool]] = set()
 
@@ -104,6 +106,10 @@ class Settling:
             disposition = Transient(400, f"migrates in a circle: {disposition.description}")
         if isinstance(disposition, Sent):
             self._look_at_topic(item, disposition)
+            if result.plain_after:
+                self._sent_plain += 1
+                subject = subject_of(item.delivery, item.content, item.chat)
+                self._observe(SentPlain(subject, result.plain_after, self._sent_plain))
         settlement = settle(
             disposition,
             attempts=attempts,

@@ -93,6 +93,9 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
         case events.TopicIgnored(subject, asked, found):
             words = f"Telegram put a message for topic {asked} into {found or 'the general chat'}"
             return logging.WARNING, words, {**_subject(subject), "message_thread_id": asked}
+        case events.SentPlain(subject, refusal, count):
+            words = f"sent as plain text ({count} so far), since its markup was refused: {refusal}"
+            return logging.WARNING, words, {**_subject(subject), "error_msg": refusal, "plain_count": count}
         case events.Received(subject, hand_over):
             return logging.DEBUG, "received", {**_subject(subject), "hand_over": hand_over}
         case events.MsgIdDiffers(subject, header):

@@ -62,12 +62,14 @@ class Rules:
         max_pending: How many messages may be out at once.
         max_age_seconds: Age after which a message is dropped unsent; None for the stream's limit alone.
         rates: How fast to send at most; None where Telegram alone decides.
+        falls_back: Whether a message whose markup cannot be parsed is sent as plain text.
     """
 
     default_chat: str
     max_pending: int
     max_age_seconds: float | None = None
     rates: Rates | None = None
+    falls_back: bool = False
 
 
 @dataclass(eq=False)
@@ -464,7 +466,7 @@ class Worker:
                 return self._lanes.gate.server_error(chat)
 
         def send(deadline: float, number: int) -> Attempt:
-            around = Surroundings(deadline, self._stopping.wait, several_chats_err)
+            around = Surroundings(deadline, self._stopping.wait, several_chats_err, self._rules.falls_back)
             return attempt(outgoing, api, self._ledger, around, number)
 
         lease_left = item.leased_until - self._lease_clock()

@@ -218,6 +218,24 @@ def test_publish_reads_many_envelopes_and_names_the_bad_line(nats_server: NatsSe
     assert "line 4, text" in output
 
 
+@pytest.mark.integration
+def test_publish_refuses_what_telegram_would_refuse_unless_told_not_to(nats_server: NatsServer) -> None:
+    env = {"NATS_URL": nats_server.url, "NATS_TELEGRAM_NKEY_SEED": nats_server.publisher_seed}
+    marked_up = ("publish", "--msg-id", "a", "--parse-mode", "HTML", "<b>never closed")
+    code, output = invoke(*marked_up, **env)
+    refusal = "can't parse entities: Can't find end tag corresponding to start tag \"b\" (at byte offset 0)"
+    assert (code, output) == (1, f"telegram-connector publish: text: {refusal}\n")
+    lines = '{"msg_id":"b","text":"fine"}\n{"msg_id":"c","text":"v1.2","parse_mode":"MarkdownV2"}\n'
+    code, output = invoke("publish", "--envelopes", "-", stdin=lines, **env)
+    assert code == 1
+    assert output.startswith("telegram-connector publish: line 2, text: can't parse entities: Character '.'")
+    # Nothing was published until now.
+    assert invoke(*marked_up, "--no-check", **env) == (0, "a stored as sequence 1\n")
+    code, output = invoke("publish", "--envelopes", "-", "--no-check", stdin=lines, **env)
+    assert (code, output) == (0, "b stored as sequence 2\nc stored as sequence 3\n")
+
+
+@pytest.mark.integration
 def test_publish_without_a_stream_or_a_server(nats_server: NatsServer) -> None:
     env = {"NATS_URL": nats_server.url, "NATS_TELEGRAM_NKEY_SEED": nats_server.root_seed}
     code, output = invoke("publish", "x", **env, TG_SUBJECT="nobody.listens")

@@ -125,7 +125,7 @@ def test_a_copy_may_go_to_another_chat_and_without_markup():
         b'{"msg_id":"m","text":"<b>x","parse_mode":"HTML","chat":"-5","message_thread_id":3,"reply_to":"k"}'
     )
     assert decode(copy(letter, 1, Change(plain=True)).payload) == TelegramOutbound(
-        msg_id="m.r1", text="<b>x", chat="-5", message_thread_id=3, reply_to="k"
+        msg_id="m.r1", text="x", chat="-5", message_thread_id=3, reply_to="k"
     )
     assert decode(copy(letter, 1, Change("@desk")).payload) == TelegramOutbound(
         msg_id="m.r1", text="<b>x", parse_mode="HTML", chat="@desk"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import urllib.error
 import urllib.request
@@ -10,10 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from telegram_connector.projection import Reason
 from telegram_connector.sandbox import Sandbox
 from tests.nats_server import NatsServer
 from tests.process import Process
-from tests.test_integration import PATIENCE_SECONDS, Fleet
+from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet
+from tests.test_ledger_commands import Desk
 
 ROOT = Path(__file__).parents[1]
 
@@ -96,3 +99,26 @@ def test_prefork_web(fleet: Fleet) -> None:
         assert received(fleet, 20) == [f"hello {n}" for n in range(20)]
         service.signal(signal.SIGTERM)
         assert service.wait() == 0
+
+
+def test_prefork_tasks(fleet: Fleet) -> None:
+    with example(fleet, "prefork_tasks.py", "12") as program:
+        assert program.wait() == 0, program.output
+        assert re.fullmatch(r"13 tasks in [1-9]+ workers made 12 messages\n", program.output)
+    assert sorted(received(fleet, 12)) == sorted(f"order {n} shipped" for n in range(12))
+
+
+def test_teammate_reply(nats_server: NatsServer) -> None:
+    with Sandbox() as sandbox:
+        fleet = Fleet(nats_server, sandbox)
+        fleet.relay(ledger="kv")
+        env = {"BOT": TOKEN.partition(":")[0], "NATS_TELEGRAM_NKEY_SEED": nats_server.root_seed}
+        with example(fleet, "teammate_reply.py", **env) as program:
+            assert program.wait() == 0, program.output
+            first, second, third = program.output.splitlines()
+        assert first == f"m1 eligible: {Reason.ELIGIBLE.words}"
+        assert second == f"m2 withheld: {Reason.NOT_TO_USER.words}"
+        assert third.startswith(f"m1 withheld: {Reason.EDITED.words} (status ")
+        assert received(fleet, 1) == ["[Frontend] Alice\nFound it: a stale cache."]
+        fleet.stop()
+    assert f"Withheld: {Reason.NOT_TO_USER.words}" in Desk(nats_server).ok("why", "r1/m2")

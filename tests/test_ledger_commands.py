@@ -362,10 +362,10 @@ def test_why_says_in_sentences_what_became_of_it(desk: Desk) -> None:
 def test_why_finds_a_message_in_all_its_places(desk: Desk) -> None:
     desk.put(
         made("m1", SENT, age_seconds=20, sent_at=timestamp(0), route_id="alpha"),
-        made("m1", TERMINAL, reason="expired", last_error="too late", message={"chat": "7"}, part=1),
+        made("m1", TERMINAL, reason="expired", last_error="too late", message={"chat": "7"}, part=1, parts=2),
     )
     first, second = desk.ok("why", "m1").splitlines()
-    assert "m1 (part 1): Dropped at " in first
+    assert "m1 (part 1/2): Dropped at " in first
     assert "because it was too old: too late." in first
     assert "m1 (route alpha): Sent at 1970" in second
     assert [item["status"] for item in json.loads(desk.ok("why", "m1", "--json"))] == [TERMINAL, SENT]

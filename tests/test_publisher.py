@@ -22,8 +22,8 @@ from typing import Any
 import pytest
 
 from telegram_connector.envelope import TelegramOutbound
-from telegram_connector.errors import EnvelopeError, PublishFailed, SettingsError
-from telegram_connector.publisher import PublishAck, Publisher, fits
+from telegram_connector.errors import EnvelopeError, PublishFailed, SettingsError, TextRefused
+from telegram_connector.publisher import PublishAck, Publisher, fits, reads_well
 from telegram_connector.settings import NatsSettings, Settings
 from tests.nats_server import NatsServer, make_user, running_server
 
@@ -152,6 +152,85 @@ def test_what_telegram_may_take_is_let_through(text: str, parse_mode: str | None
 
 
 @pytest.mark.parametrize(
+    ("text", "parse_mode", "description", "byte_offset", "said"),
+    [
+        (
+            "é<b>x</i>",
+            "HTML",
+            "Bad Request: can't parse entities: Unmatched end tag at byte offset 6, "
+            'expected "</b>", found "</i>"',
+            6,
+            'text: can\'t parse entities: Unmatched end tag at byte offset 6, expected "</b>", found "</i>"',
+        ),
+        (
+            "é v1.2",
+            "MarkdownV2",
+            "Bad Request: can't parse entities: Character '.' is reserved and must be escaped with the "
+            "preceding '\\'",
+            5,
+            "text: can't parse entities: Character '.' is reserved and must be escaped with the preceding "
+            "'\\' (at byte offset 5)",
+        ),
+        (
+            "*bold",
+            "markdown",
+            "Bad Request: can't parse entities: Can't find end of the entity starting at byte offset 0",
+            0,
+            "text: can't parse entities: Can't find end of the entity starting at byte offset 0",
+        ),
+        ("x", "BBCode", "Bad Request: unsupported parse_mode", None, "text: unsupported parse_mode"),
+        ("<b></b>", "HTML", "Bad Request: text must be non-empty", None, "text: text must be non-empty"),
+        (
+            "<b>" + "x" * 4097 + "</b>",
+            "HTML",
+            "Bad Request: message is too long",
+            None,
+            "text: message is too long",
+        ),
+        (
+            "x" * 4097,
+            None,
+            "Bad Request: message is too long",
+            None,
+            "text: message is too long: 4097 characters of 4096",
+        ),
+    ],
+)
+def test_what_telegram_would_refuse_is_refused_in_its_words_with_the_place(
+    text: str, parse_mode: str | None, description: str, byte_offset: int | None, said: str
+) -> None:
+    with Publisher(unreachable()) as publisher, pytest.raises(TextRefused) as refused:
+        publisher.publish(envelope(text=text, parse_mode=parse_mode))
+    for error in (refused.value, pickle.loads(pickle.dumps(refused.value))):
+        assert (error.description, error.byte_offset, str(error)) == (description, byte_offset, said)
+        assert error.field == "text"
+
+
+def test_a_refusal_quotes_no_more_than_a_line_of_the_text() -> None:
+    with pytest.raises(TextRefused) as refused:
+        reads_well(envelope(text="<" + "x" * 30_000, parse_mode="HTML"))
+    assert len(str(refused.value)) < 400
+
+
+@pytest.mark.parametrize(
+    ("text", "parse_mode"),
+    [
+        ("<b>" + "x" * 4096 + "</b>", "HTML"),
+        ("v1\\.2 *b*", "MarkdownV2"),
+        ("1 < 2", None),
+        ("_i_", "Markdown"),
+    ],
+)
+def test_what_telegram_takes_reads_well(text: str, parse_mode: str | None) -> None:
+    reads_well(envelope(text=text, parse_mode=parse_mode))
+
+
+def test_an_envelopes_error_survives_being_pickled() -> None:
+    error = pickle.loads(pickle.dumps(EnvelopeError("chat", "neither")))
+    assert (error.field, error.reason, str(error)) == ("chat", "neither", "chat: neither")
+
+
+@pytest.mark.parametrize(
     ("bad", "words"),
     [
         (envelope(msg_id=""), "msg_id: empty"),
@@ -234,6 +313,18 @@ def test_a_check_of_ones_own(nats_server: NatsServer) -> None:
     with publisher(nats_server, check=check) as out, pytest.raises(EnvelopeError, match="not today, a"):
         out.publish(envelope())
     assert stored(nats_server) == []
+
+
+@pytest.mark.integration
+def test_without_the_check_or_with_less_of_it_markup_is_the_publishers_affair(
+    nats_server: NatsServer,
+) -> None:
+    for number, check in enumerate((False, fits), 1):
+        with publisher(nats_server, check=check) as out:
+            assert out.publish(envelope(f"m{number}", text="<b>", parse_mode="HTML")).seq == number
+    with publisher(nats_server, check=True) as out, pytest.raises(TextRefused):
+        out.publish(envelope("m3", text="<b>", parse_mode="HTML"))
+    assert stored(nats_server) == ["m1", "m2"]
 
 
 @pytest.mark.integration

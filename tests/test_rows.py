@@ -14,9 +14,9 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 ROWS = (
     "errors checks clock disposition delivery gate pacing scrubber transport rates pauses",
     "envelope settings events classify settled settlement marks markup",
-    "sandbox topology lanes projection gathering telegram telemetry state record alerts deadletter",
+    "sandbox topology lanes projection gathering telegram telemetry state record alerts deadletter fitness",
     "links",
-    "ledger resolution",
+    "ledger resolution docket",
     "attempt bridge",
     "settling pausing status",
     "upkeep",

@@ -13,17 +13,21 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from concurrent.futures import CancelledError
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
+from typing import TypeVar
 
 import nkeys  # noqa: F401
 from tenacity import AsyncRetrying, retry_if_exception, stop_never, wait_random_exponential
 
 from telegram_connector.bridge.client import PublishAck, receipt
+from telegram_connector.bridge.kv import NoBucket
 from telegram_connector.bridge.link import REQUEST_SECONDS, ConnectError, Link, PermissionDenied
 from telegram_connector.bridge.loop import LoopThread, result_or
+from telegram_connector.bridge.store import STREAM_NOT_FOUND, Bucket
+from telegram_connector.delivery import Versioned
 from telegram_connector.envelope import MSG_ID_HEADER
 from telegram_connector.errors import (
     ApiError,
@@ -34,6 +38,8 @@ from telegram_connector.errors import (
     Unanswered,
 )
 from telegram_connector.settings import NatsSettings
+
+T = TypeVar("T")
 
 THREAD_NAME = "nats-publisher"
 GRACE_SECONDS = 1.0  # beyond a caller's budget, for the thread to say how it ended
@@ -101,6 +107,68 @@ class Outlet:
             # The caller may have been interrupted: nothing is to be stored behind its back.
             future.cancel()
 
+    def read(self, bucket: str, keys: Sequence[str], timeout_seconds: float) -> list[Versioned | None]:
+        """What a key-value bucket has under each of the keys.
+
+        Raises:
+            BridgeError: It cannot be read.
+        """
+
+        async def ask(link: Link) -> list[Versioned | None]:
+            there = Bucket(bucket, lambda: link)
+            try:
+                return list(await asyncio.gather(*map(there.read, keys)))
+            except ApiError as error:
+                raise NoBucket(bucket) if error.err_code == STREAM_NOT_FOUND else error from None
+
+        return self._ask(ask, timeout_seconds)
+
+    def write(self, bucket: str, key: str, value: bytes, revision: int, timeout_seconds: float) -> int:
+        """Replace a revision of a key, 0 for nothing yet; returns the new one.
+
+        Raises:
+            RevisionMismatch: It has another one: somebody else's, or ours where an answer was lost.
+            BridgeError: It was not written, or nobody said that it was.
+        """
+        return self._ask(
+            lambda link: Bucket(bucket, lambda: link).write(key, value, revision), timeout_seconds
+        )
+
+    def _ask(self, what: Callable[[Link], Awaitable[T]], timeout_seconds: float) -> T:
+        """Ask the server what does no harm twice; what may pass is tried again in the budget."""
+        self.start()
+        future = self._loop.submit(self._answer(what, timeout_seconds))
+        try:
+            return future.result(timeout_seconds + GRACE_SECONDS)
+        except FutureTimeoutError:
+            raise Unanswered("the NATS thread did not answer") from None
+        except CancelledError:
+            raise Disconnected("the publisher was closed") from None
+        finally:
+            future.cancel()
+
+    async def _answer(self, what: Callable[[Link], Awaitable[T]], timeout_seconds: float) -> T:
+        last = "no connection to NATS in time (NATS_URL)"
+
+        def may_pass(error: BaseException) -> bool:
+            nonlocal last
+            if isinstance(error, BridgeError):
+                last = _words(error)
+            return not self._closed and _may_pass(error)
+
+        async def once() -> T:
+            link = await self._ready()
+            try:
+                return await what(link)
+            except Unanswered:
+                link.drop("a request was not answered")
+                raise
+
+        try:
+            return await asyncio.wait_for(_tries(may_pass)(once), timeout_seconds)
+        except asyncio.TimeoutError:
+            raise Unanswered(last) from None
+
     def start(self) -> None:
         """Start the thread, as `publish` does otherwise; connecting waits for the first publish.
 
@@ -130,12 +198,7 @@ class Outlet:
                 course.reason = _words(error)
             return not self._closed and _may_pass(error)
 
-        tries = AsyncRetrying(
-            stop=stop_never,
-            wait=wait_random_exponential(multiplier=BACKOFF_FIRST_SECONDS, max=BACKOFF_CAP_SECONDS),
-            retry=retry_if_exception(may_pass),
-            reraise=True,
-        )
+        tries = _tries(may_pass)
         # Half of the budget at most for one answer: a connection that went dead in silence takes no more.
         answer_seconds = min(REQUEST_SECONDS, timeout_seconds / 2)
         try:
@@ -213,13 +276,22 @@ class Outlet:
             self._link.disown()
 
 
+def _tries(may_pass: Callable[[BaseException], bool]) -> AsyncRetrying:
+    return AsyncRetrying(
+        stop=stop_never,
+        wait=wait_random_exponential(multiplier=BACKOFF_FIRST_SECONDS, max=BACKOFF_CAP_SECONDS),
+        retry=retry_if_exception(may_pass),
+        reraise=True,
+    )
+
+
 def _may_pass(error: BaseException) -> bool:
     """Whether trying again can help without anybody's doing."""
     if isinstance(error, ConnectError):
         return not error.operator_fault
     if isinstance(error, ApiError):
         return error.code == NOT_NOW
-    return isinstance(error, BridgeError) and not isinstance(error, PermissionDenied)
+    return isinstance(error, BridgeError) and not isinstance(error, PermissionDenied | NoBucket)
 
 
 def _words(error: BaseException) -> str:

@@ -12,7 +12,7 @@ import click
 from telegram_connector.cli.settings import nats_settings, refuse
 from telegram_connector.envelope import TelegramOutbound, decode
 from telegram_connector.errors import EnvelopeError, PublishFailed, SettingsError
-from telegram_connector.publisher import PublishAck, Publisher
+from telegram_connector.publisher import PublishAck, Publisher, reads_well
 
 TIMEOUT_SECONDS = 5.0
 
@@ -25,6 +25,7 @@ TIMEOUT_SECONDS = 5.0
 @click.option("--thread", "message_thread_id", type=int, help="Topic within the chat.")
 @click.option("--silent", is_flag=True, help="Deliver without a sound.")
 @click.option("--msg-id", help="Idempotency key; a random one without.")
+@click.option("--no-check", is_flag=True, help="Publish also what Telegram would refuse for its text.")
 @click.option(
     "--envelopes", type=click.File("rb"), help="Instead of TEXT: a file of envelopes, a JSON object per line."
 )
@@ -36,18 +37,20 @@ def publish(
     message_thread_id: int | None,
     silent: bool,
     msg_id: str | None,
+    no_check: bool,
     envelopes: BinaryIO | None,
 ) -> None:
     """Publish TEXT (or standard input, with -) to the outbound stream.
 
-    Needs NATS credentials that may publish; no bot token.
+    Needs NATS credentials that may publish; no bot token. What Telegram would refuse for its length or its
+    markup is refused here, in its words, before anything is published.
     """
     if (text is None) == (envelopes is None):
         raise click.UsageError("give either TEXT or --envelopes")
     settings = nats_settings()
     try:
         if envelopes is not None:
-            outbound = list(_read(envelopes))
+            outbound = list(_read(envelopes, no_check))
         else:
             body = sys.stdin.read() if text == "-" else text or ""
             outbound = [
@@ -61,7 +64,7 @@ def publish(
                     disable_notification=True if silent else None,
                 )
             ]
-        with Publisher(settings, name="telegram_connector publish") as publisher:
+        with Publisher(settings, check=not no_check, name="telegram_connector publish") as publisher:
             publisher.publish_many(outbound, TIMEOUT_SECONDS, progress=_say)
     except SettingsError as error:
         refuse(error)
@@ -75,10 +78,13 @@ def _say(envelope: TelegramOutbound, ack: PublishAck) -> None:
     click.echo(f"{envelope.msg_id} stored as sequence {ack.seq}{note}")
 
 
-def _read(lines: BinaryIO) -> Iterator[TelegramOutbound]:
+def _read(lines: BinaryIO, no_check: bool) -> Iterator[TelegramOutbound]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield decode(line)
+                envelope = decode(line)
+                if not no_check:
+                    reads_well(envelope)
+                yield envelope
             except EnvelopeError as error:
                 raise EnvelopeError(f"line {number}, {error.field}".rstrip(", "), error.reason) from None

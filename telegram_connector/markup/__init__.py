@@ -16,6 +16,7 @@ from telegram_connector.markup.escape import (
 )
 from telegram_connector.markup.finish import MAX_CODE_POINTS, MAX_ENTITIES, finish
 from telegram_connector.markup.parsing import MAX_RAW_BYTES, PARSE_MODES, check, parse
+from telegram_connector.markup.plain import plain
 from telegram_connector.markup.preview import harmless, preview
 from telegram_connector.markup.warn import warnings
 
@@ -36,6 +37,7 @@ __all__ = (
     "markdown_v2_escape",
     "markdown_v2_url_escape",
     "parse",
+    "plain",
     "preview",
     "units",
     "warnings",

@@ -11,7 +11,7 @@ from telegram_connector.markup.build import Builder
 from telegram_connector.markup.entity import SURROGATE, Parsed
 from telegram_connector.markup.reader import SPACE, SPACES, Reader
 
-_TYPES = {
+TYPES = {
     **dict.fromkeys(("b", "strong"), "bold"),
     **dict.fromkeys(("i", "em"), "italic"),
     **dict.fromkeys(("u", "ins"), "underline"),
@@ -70,7 +70,7 @@ def parse_html(text: str) -> Parsed:
         if plain:
             builder.text.add(plain, begin)
         elif reader.ahead() == "&":
-            builder.text.add(_reference(reader) or reader.take_one(), begin)
+            builder.text.add(read_reference(reader) or reader.take_one(), begin)
         elif reader.ahead(1) == "/":
             _end_tag(reader, builder, stack)
         else:
@@ -95,7 +95,7 @@ def parse_html(text: str) -> Parsed:
     return parsed
 
 
-def _reference(reader: Reader) -> str:
+def read_reference(reader: Reader) -> str:
     """Decode the reference here; nothing is read if it is none."""
     match = _REFERENCE.match(reader.text, reader.at)
     if match is None:
@@ -120,7 +120,7 @@ def _start_tag(reader: Reader, builder: Builder) -> tuple[str, dict[str, str]]:
     name = links.ascii_lower(reader.take(_TAG))
     if reader.ahead() == "\0":
         raise reader.fault("Unclosed start tag", begin, "")
-    if name not in _TYPES:
+    if name not in TYPES:
         raise reader.fault(f'Unsupported start tag "{name}"', begin, "")
     values: dict[str, str] = {}
     while reader.ahead() != ">":
@@ -172,7 +172,7 @@ def _value(reader: Reader) -> str:
     reader.at += 1
     pieces = []
     while reader.ahead() not in (quote, "\0"):
-        pieces.append(reader.take(_QUOTED[quote]) or _reference(reader) or reader.take_one())
+        pieces.append(reader.take(_QUOTED[quote]) or read_reference(reader) or reader.take_one())
     if reader.ahead() == quote:
         reader.at += 1
     return "".join(pieces)
@@ -199,7 +199,7 @@ def _end_tag(reader: Reader, builder: Builder, stack: list[_Open]) -> None:
 
 
 def _close(reader: Reader, builder: Builder, opened: _Open) -> None:
-    kind, values = _TYPES[opened.name], opened.values
+    kind, values = TYPES[opened.name], opened.values
     where = (opened.offset, opened.position)
     if kind == "custom_emoji":
         number = links.emoji_number(values.get("emoji-id", ""))

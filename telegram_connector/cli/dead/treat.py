@@ -51,7 +51,7 @@ def _chat(text: str) -> str:
 @filters("--from-chat")
 @click.option("--all", "everything", is_flag=True, help="All that are open.")
 @click.option("--chat", type=_chat, metavar="CHAT", help="Send to this chat instead of their own.")
-@click.option("--plain", is_flag=True, help="Send the text as it is, without a parse mode.")
+@click.option("--plain", is_flag=True, help="Send the plain text of the markup, without a parse mode.")
 @click.option("--again", is_flag=True, help="Those that were resent or discarded, too, as new messages.")
 @click.option("--rate", type=click.FloatRange(0, min_open=True), help="At most so many a second.")
 @YES

@@ -132,13 +132,17 @@ def show(keys: tuple[str, ...], as_json: bool) -> None:
 def why(msg_id: str, as_json: bool) -> None:
     """Say what became of a message and why, by the publisher's MSG_ID.
 
-    One that was sent to several places has several records.
+    One that was sent to several places has several records, and so has one that was split, by part.
     """
     settings, now = nats_settings(), utc_now()
     readable = Readable("ledger why")
     with opened("ledger why", settings) as archive:
-        found = [record for record in readable.records(archive.records()) if record.msg_id == msg_id]
-    found.sort(key=lambda record: (read_time(record.created_at), record.key))
+        found = [
+            record
+            for record in readable.records(archive.records())
+            if msg_id in (record.msg_id, record.group)
+        ]
+    found.sort(key=lambda record: (read_time(record.created_at), record.part or 0, record.key))
     if as_json:
         show_json_array(map(shown, found))
     for record in () if as_json else found:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from datetime import datetime
 
 from telegram_connector.cli.records import visible
+from telegram_connector.projection import Reason
 from telegram_connector.record import (
     AMBIGUOUS,
     CANCELLED,
@@ -29,7 +30,7 @@ def named(record: Record) -> str:
         for name, value in (
             ("route", record.route_id),
             ("topic", record.message_thread_id),
-            ("part", record.part),
+            ("part", f"{record.part}/{record.parts}" if record.parts else record.part),
             ("by", record.from_member),
         )
         if value is not None
@@ -59,9 +60,7 @@ def _sentences(record: Record, now: datetime, ack_wait_seconds: float) -> Iterat
         if record.link_missing:
             yield "Its link is not stored."
     elif record.status == CANCELLED and record.resolved_at is None:
-        decision = record.visibility_decision_id
-        by = f" (decision {decision})" if decision else ""
-        yield visible(f"Withheld because {record.reason or 'of no reason that is recorded'}{by}.")
+        yield visible(_withheld(record))
     elif record.status == CANCELLED:
         yield "Cancelled: not sent any more."
     elif record.status == AMBIGUOUS or abandoned(record, now, ack_wait_seconds):
@@ -75,12 +74,28 @@ def _sentences(record: Record, now: datetime, ack_wait_seconds: float) -> Iterat
         yield f"Waits{until}{tries}: Telegram asked to ({error})."
     elif record.status == RETRYABLE:
         yield f"Waits for another try{tries}: it did not reach Telegram ({error}{code})."
+    elif record.status == PENDING and not record.attempts and record.resolution != SEND_AGAIN:
+        if record.stream_seq is None:
+            yield f"Was about to be published at {record.updated_at}, and nobody confirmed that it was."
+        else:
+            yield f"Published as sequence {record.stream_seq}; no connector has begun yet."
     elif record.status == PENDING and record.resolution != SEND_AGAIN:
         yield f"Waits for another try{tries}{f': {error}{code}' if record.last_error else ''}."
     elif record.status == PENDING:
         yield "Waits to be sent again; no connector has begun yet."
     if record.resolved_at is not None:
         yield visible(f"({record.resolved_by} said {record.resolution} at {record.resolved_at}.)")
+
+
+def _withheld(record: Record) -> str:
+    """Why a message may not leave, in the projection's sentence where the reason is one of its own."""
+    words = {reason.value: reason.words for reason in Reason}.get(record.reason or "")
+    decision = record.visibility_decision_id
+    notes = [record.last_error, f"decision {decision}" if decision else None]
+    more = f" ({', '.join(note for note in notes if note)})" if any(notes) else ""
+    if words is not None:
+        return f"Withheld: {words}{more}"
+    return f"Withheld because {record.reason or 'of no reason that is recorded'}{more}."
 
 
 def _reason(record: Record) -> str:
