@@ -100,7 +100,8 @@ class Settling:
         disposition = result.disposition
         attempts = self._state.attempts(item.delivery.id)
         if isinstance(disposition, Migrated):
-            if self._follow(item, disposition, sent_to):
+            if self.follow(sent_to, disposition.new_chat):
+                self._lanes.put_back(item)  # first in its chat's new lane
                 self._report(item, Settlement(disposition, None), attempts, seconds)
                 return
             disposition = Transient(400, f"migrates in a circle: {disposition.description}")
@@ -173,6 +174,14 @@ class Settling:
         seconds = self._policy.backoff_seconds if asked is None else asked
         self._hold(chat, Settlement(refused, None, seconds), now)
 
+    def follow(self, old: str, new: str) -> bool:
+        """Let all that goes to `old` go to `new` from now on; False for a circle."""
+        if self._lanes.migrate(old, new):
+            self._state.moved(old, new)
+            self._observe(ChatMigrated(old, new))
+            return True
+        return self._lanes.resolve(old) != old
+
     def tidy(self) -> None:
         """Forget the dead letters that are stored, and the attempts of their messages."""
         while True:
@@ -195,16 +204,6 @@ class Settling:
         if asked is not None and sent.message_id is not None and sent.message_thread_id != asked:
             subject = subject_of(item.delivery, item.content, item.chat)
             self._observe(TopicIgnored(subject, asked, sent.message_thread_id))
-
-    def _follow(self, item: Item, migrated: Migrated, old: str) -> bool:
-        """Let the message that was sent to `old` go first in its chat's new lane; False for a circle."""
-        if self._lanes.migrate(old, migrated.new_chat):
-            self._state.moved(old, migrated.new_chat)
-            self._observe(ChatMigrated(old, migrated.new_chat))
-        elif self._lanes.resolve(old) == old:
-            return False
-        self._lanes.put_back(item)
-        return True
 
     def _gate(self, item: Item, disposition: Disposition, outage: str, now: float) -> float:
         """Let the bot's gate hear of it; returns for how many seconds the bot is held."""

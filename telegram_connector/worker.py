@@ -18,7 +18,7 @@ from telegram_connector.alerts import Alerts
 from telegram_connector.attempt import Attempt, BotApi, Surroundings, attempt
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import Delivery, Entry, MessageSource, Missed, Reset, StandDown, Taken
-from telegram_connector.disposition import Deferred, Disposition, Sent, Terminal, Transient
+from telegram_connector.disposition import Deferred, Disposition, Migrated, Sent, Terminal, Transient
 from telegram_connector.envelope import TelegramOutbound, decode, expiry, msg_id_mismatch
 from telegram_connector.errors import EnvelopeError
 from telegram_connector.events import (
@@ -483,7 +483,7 @@ class Worker:
             self._sending.pop(number, None)
 
     def _tell_operator(self, text: str, api: BotApi) -> None:
-        """Send an alert; under flood control it waits like any message, else a failure is only logged."""
+        """Send an alert; it waits for flood control and follows its group, else a failure is only logged."""
         chat = self._lanes.resolve(self._rules.default_chat)
         envelope = TelegramOutbound(msg_id="alert", text=text)
         try:
@@ -496,6 +496,8 @@ class Worker:
             self._lanes.return_lent(self._rules.default_chat, self._clock())
             if isinstance(told, Transient) and told.rate_limited:
                 self._settling.hold_flooded(chat, told, self._clock())
+                self._texts.appendleft(text)
+            elif isinstance(told, Migrated) and self._settling.follow(chat, told.new_chat):
                 self._texts.appendleft(text)
             elif not isinstance(told, Sent):
                 self._observe(AlertFailed(why(told)))

@@ -536,6 +536,29 @@ def test_an_alert_waits_for_its_chats_hold_and_obeys_flood_control(rig: Rig) -> 
     rig.source.wait_until(lambda: any(t.startswith("dropped") for _, t in rig.api.sent))
 
 
+def test_an_alert_follows_its_group_and_so_does_all_else(rig: Rig) -> None:
+    rig.api.script["bad"] = [Terminal(400, "no")]
+    rig.api.refuse_next_alert = Migrated("-1007")
+    rig.source.put(make_delivery(1, "bad", "8"))
+    rig.source.wait_until(lambda: len(rig.api.sent) == 2)
+    assert [(chat, text.split()[0]) for chat, text in rig.api.sent] == [
+        ("-1007", "dropped"),
+        ("-1007", "group"),
+    ]
+    assert not rig.of(events.AlertFailed)
+    rig.source.put(make_delivery(2, "to the default chat", chat=None))
+    rig.until(("ack", 2))
+    assert rig.api.sent[-1] == ("-1007", "to the default chat")
+
+
+def test_an_alert_whose_group_migrates_in_a_circle_is_given_up(rig: Rig) -> None:
+    rig.api.script["bad"] = [Terminal(400, "no")]
+    rig.api.refuse_next_alert = Migrated("1")
+    rig.source.put(make_delivery(1, "bad", "8"))
+    rig.source.wait_until(lambda: bool(rig.of(events.AlertFailed)))
+    assert rig.api.sent == []
+
+
 def test_a_message_that_expired_is_not_sent(rig: Rig) -> None:
     late = TelegramOutbound(msg_id="a", chat="7", text="late", expires_at="2020-01-01T00:00:00.123456789Z")
     early = TelegramOutbound(msg_id="b", chat="7", text="early", expires_at="2999-01-01T00:00:00+02:00")

@@ -14,6 +14,7 @@ import click
 from telegram_connector.checkup.bot import describe, words
 from telegram_connector.cli.check import printable
 from telegram_connector.cli.logs import Scrubber
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import EXIT_SETTINGS
 from telegram_connector.disposition import BotFault
 from telegram_connector.errors import SettingsError, TelegramConnectorError
@@ -30,7 +31,15 @@ class _Refused(TelegramConnectorError):
     """Raised when the chats cannot be listed; says why."""
 
 
-@click.command()
+@click.command(
+    short_help="List chats that wrote to the bot, to find an id.",
+    epilog=foot(
+        "chats",
+        "chats --json | jq -r '.[] | select(.type == \"supergroup\") | .id'",
+        done="listed, also when nobody wrote",
+        failed="the Bot API cannot be asked, or refuses",
+    ),
+)
 @click.option("--json", "as_json", is_flag=True, help="A JSON list of {id, type, title, username}.")
 def chats(as_json: bool) -> None:
     """List the chats that wrote to the bot within the last day, to find a chat's id.

@@ -11,6 +11,7 @@ import click
 
 from telegram_connector.checkup import SETTINGS, Finding, Severity, check_up, not_checked
 from telegram_connector.cli.logs import Scrubber
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import EXIT_SETTINGS, misspelt
 from telegram_connector.errors import SettingsError
 from telegram_connector.settings import Settings
@@ -21,7 +22,15 @@ _MARKS: dict[Severity, str] = {"ok": "✓", "note": "·", "warning": "!", "fault
 _PLAIN_MARKS: dict[Severity, str] = {"ok": "+", "note": ".", "warning": "!", "fault": "x", "skipped": "-"}
 
 
-@click.command()
+@click.command(
+    short_help="Look whether a worker could do its work.",
+    epilog=foot(
+        "check",
+        "check --json | jq -r '.checks[] | select(.ok | not) | .detail'",
+        done="no fault; there may be warnings",
+        failed="a fault, or dormant",
+    ),
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object: {ok, checks: [...]}.")
 def check(as_json: bool) -> None:
     """Look whether a worker could do its work, without doing any of it.
@@ -30,8 +39,6 @@ def check(as_json: bool) -> None:
     letters, subjects, bucket, ledger (with TG_LEDGER=kv) and clock. Sends no message and creates nothing;
     uses the worker's variables and the worker's NATS permissions; may run beside it. Takes 20 seconds at
     most.
-
-    Exit codes: 0 no fault (warnings allowed), 1 a fault or dormant, 78 settings wrong.
 
     \b
     As a gate before each release on Heroku, in the Procfile:

@@ -14,6 +14,7 @@ import click
 
 from telegram_connector import markup
 from telegram_connector.cli.check import printable
+from telegram_connector.cli.manual import foot
 from telegram_connector.envelope import decode
 from telegram_connector.errors import EnvelopeError, MarkupError
 
@@ -23,7 +24,17 @@ _WIDTH = 100  # cells of the source that are shown around a spot
 _TAB = 4
 
 
-@click.command()
+@click.command(
+    short_help="Check a message's markup as Telegram would.",
+    epilog=foot(
+        "lint --parse-mode HTML message.html",
+        "lint --envelope --preview envelope.json",
+        "dead show 42 --raw | telegram-connector lint --envelope -",
+        done="Telegram would take it; there may be warnings",
+        failed="it would not",
+        needs_settings=False,
+    ),
+)
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, allow_dash=True))
 @click.option(
     "--parse-mode",
@@ -39,8 +50,6 @@ def lint(file: str, parse_mode: str | None, is_envelope: bool, with_preview: boo
     """Check the markup of FILE (or standard input, with -) as Telegram would, without asking it.
 
     Prints Telegram's own refusal with a mark under the spot, and what Telegram would lose without a word.
-
-    Exit codes: 0 Telegram would take it (warnings allowed), 1 it would not, 2 wrong usage.
     """
     if is_envelope == (parse_mode is not None):
         raise click.UsageError("give either --parse-mode or --envelope")

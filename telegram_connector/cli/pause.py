@@ -11,6 +11,7 @@ from telegram_connector import checks
 from telegram_connector.bridge import NatsClient
 from telegram_connector.cli.check import printable
 from telegram_connector.cli.durations import duration, lasting
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import nats_settings
 from telegram_connector.errors import BridgeError
 from telegram_connector.operating import Change, Switch
@@ -33,7 +34,15 @@ def _reason(value: str) -> str:
     return words
 
 
-@click.command()
+@click.command(
+    short_help="Send nothing, or nothing to one chat, until resumed.",
+    epilog=foot(
+        'pause --for 30m --reason "moving the group"',
+        "pause --chat -1001234567890",
+        done="paused, also when no connector runs",
+        failed="not paused: NATS cannot be asked, or refuses",
+    ),
+)
 @click.option("--chat", type=_chat, metavar="ID", help="This chat alone, named as its envelopes name it.")
 @click.option(
     "--for", "seconds", type=duration, metavar="TIME", help="End by itself after 90s, 10m, 1h30m or 2d."
@@ -50,8 +59,6 @@ def pause(chat: str | None, seconds: float | None, reason: str) -> None:
     paused bot tells TELEGRAM_CHAT_ID no alerts either; they go out on NATS.
 
     Pausing again replaces the pause. Needs NATS credentials (TELEGRAM_OPERATOR in deploy/), no bot token.
-
-    Exit codes: 0 paused, also when no connector runs; 1 not paused; 2 wrong usage; 78 settings wrong.
     """
     try:
         change = _change("pause", lambda switch: switch.pause(chat or "", seconds, reason))
@@ -63,7 +70,16 @@ def pause(chat: str | None, seconds: float | None, reason: str) -> None:
     _say_doubts(change)
 
 
-@click.command()
+@click.command(
+    short_help="End a pause: the bot's, a chat's, or all.",
+    epilog=foot(
+        "resume",
+        "resume --chat -1001234567890",
+        "resume --all",
+        done="resumed, or nothing was paused",
+        failed="not resumed: NATS cannot be asked, or refuses",
+    ),
+)
 @click.option("--chat", type=_chat, metavar="ID", help="This chat alone; the bot without.")
 @click.option("--all", "everything", is_flag=True, help="The bot and every chat.")
 def resume(chat: str | None, everything: bool) -> None:
@@ -71,8 +87,6 @@ def resume(chat: str | None, everything: bool) -> None:
 
     Chats that were paused one by one stay so when the bot is resumed, and are named. Nothing happens where
     nothing is paused.
-
-    Exit codes: 0 resumed, or nothing was paused; 1 not resumed; 2 wrong usage; 78 settings wrong.
     """
     if chat is not None and everything:
         raise click.UsageError("give either --chat or --all")

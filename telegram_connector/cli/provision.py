@@ -8,6 +8,7 @@ import click
 
 from telegram_connector import topology
 from telegram_connector.bridge import NatsClient
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import nats_settings
 from telegram_connector.errors import ApiError, BridgeError
 
@@ -15,7 +16,15 @@ STREAM_NOT_FOUND = 10059
 SUBJECTS_OVERLAP = 10065
 
 
-@click.command()
+@click.command(
+    short_help="Make the streams and buckets that the connector needs.",
+    epilog=foot(
+        "provision",
+        "provision --replicas 3",
+        done="all is there, perhaps with differences, which are named",
+        failed="something could not be made",
+    ),
+)
 @click.option(
     "--replicas", type=click.IntRange(1, 5), default=1, show_default=True, help="Copies in a cluster."
 )
@@ -23,7 +32,9 @@ def provision(replicas: int) -> None:
     """Make the streams and buckets that the connector needs.
 
     Idempotent; never deletes or shrinks anything. Reads NATS_URL and the credentials from the same variables
-    as the worker, but wants an administrator's: the worker's lack the rights.
+    as the worker, but wants an administrator's: the worker's lack the rights (TELEGRAM_PROVISIONER in
+    deploy/nats-permissions.conf has the least). Prints a line for each: created, grown or exists, and what
+    was left different. Run it again after an upgrade.
     """
     settings = nats_settings()
     try:

@@ -9,6 +9,7 @@ from typing import BinaryIO
 
 import click
 
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import nats_settings, refuse
 from telegram_connector.envelope import TelegramOutbound, decode
 from telegram_connector.errors import EnvelopeError, PublishFailed, SettingsError
@@ -17,7 +18,16 @@ from telegram_connector.publisher import PublishAck, Publisher, reads_well
 TIMEOUT_SECONDS = 5.0
 
 
-@click.command()
+@click.command(
+    short_help="Publish a message, or a file of envelopes.",
+    epilog=foot(
+        'publish --chat @ops_room --kind alert "disk full"',
+        "publish --chat -1001234567890 --parse-mode HTML - < message.html",
+        "publish --envelopes envelopes.jsonl",
+        done="stored, or there already",
+        failed="refused or not stored; of a file, those before it are stored",
+    ),
+)
 @click.argument("text", required=False)
 @click.option("--chat", help="Chat id or @name; the connector's default chat without.")
 @click.option("--parse-mode", help="HTML or MarkdownV2; the text is sent as it is without.")
@@ -42,8 +52,10 @@ def publish(
 ) -> None:
     """Publish TEXT (or standard input, with -) to the outbound stream.
 
-    Needs NATS credentials that may publish; no bot token. What Telegram would refuse for its length or its
-    markup is refused here, in its words, before anything is published.
+    Needs NATS credentials that may publish (TELEGRAM_PUBLISHER in deploy/), no bot token, and no connector
+    that runs: one that starts later sends it. Prints the msg_id and the stream's sequence of each. The same
+    msg_id within the stream's duplicate window, 5 minutes, is stored once. What Telegram would refuse for its
+    length or its markup is refused here, in its words, before anything is published.
     """
     if (text is None) == (envelopes is None):
         raise click.UsageError("give either TEXT or --envelopes")

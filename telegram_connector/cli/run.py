@@ -11,6 +11,7 @@ import threading
 import click
 
 from telegram_connector.cli import logs
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import misspelt, relay_settings
 from telegram_connector.errors import RelayFailed
 from telegram_connector.relay import Relay
@@ -18,12 +19,20 @@ from telegram_connector.relay import Relay
 SHORT_ACK_WAIT_SECONDS = 40.0  # connecting, and the longest that the Bot API may take
 
 
-@click.command()
+@click.command(
+    short_help="Relay envelopes to Telegram until SIGTERM or SIGINT.",
+    epilog=foot(
+        "run",
+        done="stopped when asked to, or dormant",
+        failed="a thread died of a bug, and so the relay stopped",
+    ),
+)
 def run() -> None:
     """Relay envelopes to Telegram until SIGTERM or SIGINT.
 
     Without TELEGRAM_BOT_TOKEN or NATS_URL it is dormant: a warning, exit code 0. When stopped it finishes the
-    send in flight, gives back what it holds, and exits 0 within TG_DRAIN_SECS.
+    send in flight, gives back what it holds, and exits 0 within TG_DRAIN_SECS. Whatever is the matter with
+    NATS or Telegram, it goes on trying and says so; docs/operations.md explains each line of its log.
     """
     settings = relay_settings()
     logs.set_up(settings.log_level, settings.log_format, settings.secrets)

@@ -9,8 +9,19 @@ import threading
 
 import click
 
+from telegram_connector.cli.manual import foot
 
-@click.command()
+
+@click.command(
+    short_help="Run a Bot API on loopback to develop and test against.",
+    epilog=foot(
+        "sandbox --port 8081",
+        "sandbox --fault flood:chat=5,times=1,retry_after=7 --flood telegram",
+        done="stopped by SIGTERM or SIGINT",
+        failed="a file or rule is wrong, or the port is taken",
+        needs_settings=False,
+    ),
+)
 @click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="0: a free one.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Listen elsewhere only if you mean it.")
 @click.option("--chats", type=click.Path(dir_okay=False), help="A chats file; see docs/sandbox.md.")

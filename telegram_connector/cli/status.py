@@ -11,6 +11,7 @@ import msgspec
 from telegram_connector.bridge import NatsClient
 from telegram_connector.cli.check import printable
 from telegram_connector.cli.durations import lasting
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import nats_settings
 from telegram_connector.errors import BridgeError
 from telegram_connector.overview import Observatory, Overview, Queue
@@ -19,7 +20,16 @@ from telegram_connector.status import BotHold, Hold, Status
 NO_RICH = "--watch needs rich: pip install 'telegram-connector[watch]'"
 
 
-@click.command()
+@click.command(
+    short_help="Show how things stand, from anywhere with NATS access.",
+    epilog=foot(
+        "status",
+        "status --watch",
+        "status --json | jq .backlog.age_seconds",
+        done="shown, also when no connector answers",
+        failed="NATS cannot be asked",
+    ),
+)
 @click.option("--json", "as_json", is_flag=True, help="One JSON object; docs/operations.md has its fields.")
 @click.option("--watch", is_flag=True, help="A live picture, until Ctrl-C; needs the extra watch.")
 @click.option(
@@ -35,9 +45,6 @@ def status(as_json: bool, watch: bool, wait_seconds: float) -> None:
 
     Asks JetStream and all running connectors, over NATS; when none answers, what JetStream alone knows is
     shown. Needs NATS credentials (TELEGRAM_OPERATOR in deploy/), no bot token. Shows no text of a message.
-
-    Exit codes: 0 shown, also when no connector answers; 1 NATS cannot be asked; 2 wrong usage; 78 settings
-    wrong.
     """
     if as_json and watch:
         raise click.UsageError("give either --json or --watch")

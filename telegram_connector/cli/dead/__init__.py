@@ -8,7 +8,7 @@ from telegram_connector.cli.dead.look import list_, show
 from telegram_connector.cli.dead.treat import discard, resend
 
 
-@click.group()
+@click.group(short_help="List, show, resend, discard what was not delivered.")
 def dead() -> None:
     """What could not be delivered: list it, look at it, resend it, discard it.
 
@@ -17,8 +17,6 @@ def dead() -> None:
     deploy/nats-permissions.conf) and no bot token. No message's text is shown unless asked for.
 
     Filters combine: all of them must hold; of one that is given several times any value.
-
-    Exit codes: 0 done, 1 something failed, was refused or is not there, 2 wrong usage, 78 settings wrong.
     """
 
 

@@ -21,6 +21,7 @@ from telegram_connector.cli.dead.choice import (
     opened,
     rows_of,
 )
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.records import (
     age,
     counted,
@@ -33,7 +34,17 @@ from telegram_connector.cli.records import (
 from telegram_connector.cli.settings import nats_settings
 
 
-@click.command("list")
+@click.command(
+    "list",
+    short_help="List dead letters, oldest first.",
+    epilog=foot(
+        "dead list",
+        "dead list --reason refused --newer-than 2h",
+        "dead list --chat -1001234567890 --json | jq -r '.[].msg_id'",
+        done="listed, also when there is none",
+        failed="NATS cannot be asked, or refuses",
+    ),
+)
 @filters("--chat", "--from-chat")
 @click.option("--all", "everything", is_flag=True, help="Those that were discarded, too.")
 @click.option("--text", is_flag=True, help="Show the messages' texts.")
@@ -120,7 +131,16 @@ def _counts(rows: Sequence[Row], hidden: int) -> str:
     return words + (f"; {hidden:,} discarded not shown (--all)" if hidden else "")
 
 
-@click.command()
+@click.command(
+    short_help="Show dead letters in full: why, headers, what was done.",
+    epilog=foot(
+        "dead show 41 42",
+        "dead show 42 --text",
+        "dead show 42 --raw > envelope.json",
+        done="shown",
+        failed="one is not there, or NATS cannot be asked, or refuses",
+    ),
+)
 @click.argument("seqs", nargs=-1, required=True, type=click.IntRange(1), metavar="SEQ...")
 @click.option("--text", is_flag=True, help="Show the message's text.")
 @click.option(
@@ -130,7 +150,8 @@ def _counts(rows: Sequence[Row], hidden: int) -> str:
 def show(seqs: tuple[int, ...], text: bool, raw: bool, as_json: bool) -> None:
     """Show dead letters in full: why, Telegram's words, headers, what was done about it.
 
-    With --json the objects of list, with stream_seq (where the original was) and headers.
+    SEQ is the letter's number in dead list. With --json the objects of list, with stream_seq (where the
+    original was) and headers.
     """
     if raw and (as_json or text or len(seqs) > 1):
         raise click.UsageError("--raw goes with one SEQ and nothing else")

@@ -24,6 +24,7 @@ from telegram_connector.cli.dead.choice import (
     rows_of,
     some,
 )
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.records import (
     EXIT_FAILED,
     complain,
@@ -46,7 +47,16 @@ def _chat(text: str) -> str:
     return text
 
 
-@click.command()
+@click.command(
+    short_help="Publish dead letters anew, one by one, in order.",
+    epilog=foot(
+        "dead resend 42",
+        "dead resend --reason refused --plain",
+        "dead resend --from-chat -100111 --chat -100222 --rate 1 --yes",
+        done="all that were chosen are resent, or were before",
+        failed="some failed, were refused, are not there, or are to go",
+    ),
+)
 @SEQS
 @filters("--from-chat")
 @click.option("--all", "everything", is_flag=True, help="All that are open.")
@@ -176,7 +186,15 @@ def _count(letter: Letter, outcome: Outcome, tally: Counter[str]) -> None:
             complain("dead resend", f"{letter.seq}: {why}")
 
 
-@click.command()
+@click.command(
+    short_help="Put dead letters aside: not listed, not resent.",
+    epilog=foot(
+        'dead discard 42 --why "said by phone"',
+        "dead discard --reason expired --older-than 3d --yes",
+        done="all that were chosen are put aside",
+        failed="some failed, are not there, or somebody else is at them",
+    ),
+)
 @SEQS
 @filters("--chat", "--from-chat")
 @click.option("--all", "everything", is_flag=True, help="All that are not discarded.")

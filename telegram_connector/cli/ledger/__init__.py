@@ -9,7 +9,7 @@ from telegram_connector.cli.ledger.look import link, list_, show, why
 from telegram_connector.cli.ledger.settle import resolve
 
 
-@click.group()
+@click.group(short_help="Say what became of messages, settle what is in doubt.")
 def ledger() -> None:
     """What became of each message, and what is in doubt: look, resolve, forget, export.
 
@@ -21,9 +21,6 @@ def ledger() -> None:
     In doubt is what is send_ambiguous, and what is send_in_flight for more than twice TG_ACK_WAIT_SECS: the
     connector that sent it is gone. Under TG_ON_AMBIGUOUS=retry a connector tries it again by itself, unless
     it is resolved before.
-
-    Exit codes: 0 done, 1 something failed, was refused, cannot be read or is not there, 2 wrong usage, 78
-    settings wrong.
     """
 
 

@@ -10,6 +10,7 @@ import msgspec
 
 from telegram_connector.bridge.archive import Archive, Kept
 from telegram_connector.cli.ledger.desk import KEYS, YES, Readable, opened
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.records import (
     EXIT_FAILED,
     complain,
@@ -27,7 +28,15 @@ from telegram_connector.topology import LEDGER_BUCKET, LINKS_BUCKET
 _OVER = (SENT, TERMINAL, CANCELLED)
 
 
-@click.command()
+@click.command(
+    short_help="Delete records and their links, for good.",
+    epilog=foot(
+        "ledger forget 63484637",
+        "ledger forget --route customer-17 --yes",
+        done="forgotten, or there was nothing to forget",
+        failed="one is not there, some are left, or NATS refuses",
+    ),
+)
 @KEYS
 @click.option("--route", help="All of this route.")
 @YES
@@ -84,7 +93,15 @@ def _forget(archive: Archive, records: Sequence[Kept[Record]], links: Sequence[K
     return done
 
 
-@click.command()
+@click.command(
+    short_help="Write out all that is kept, as JSON lines.",
+    epilog=foot(
+        "ledger export > ledger.jsonl",
+        "ledger export --route customer-17",
+        done="all was written",
+        failed="some cannot be read, or NATS cannot be asked, or refuses",
+    ),
+)
 @click.option("--route", help="Of this route alone.")
 def export(route: str | None) -> None:
     """Write out all that is kept: a JSON object per record and per link, one a line.

@@ -14,6 +14,7 @@ from telegram_connector.bridge import NatsClient
 from telegram_connector.cli.check import printable
 from telegram_connector.cli.ledger.desk import JSON, KEYS, Readable, opened, record_at
 from telegram_connector.cli.ledger.words import SHORT, named, story
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.records import (
     EXIT_FAILED,
     Ages,
@@ -35,7 +36,16 @@ from telegram_connector.record import STATUSES, Record, chat_hash, shown
 from telegram_connector.resolution import in_doubt, read_time
 
 
-@click.command("list")
+@click.command(
+    "list",
+    short_help="List records, oldest message first.",
+    epilog=foot(
+        "ledger list --in-doubt",
+        "ledger list --status sent --newer-than 1h --json",
+        done="listed, also when there is none",
+        failed="some cannot be read, or NATS cannot be asked, or refuses",
+    ),
+)
 @click.option("--status", "statuses", multiple=True, type=click.Choice(STATUSES), help="In this state.")
 @click.option("--in-doubt", "doubtful", is_flag=True, help="Those that wait for an operator's word.")
 @click.option("--route", help="Of this route.")
@@ -105,11 +115,22 @@ def _counts(found: Sequence[Record]) -> str:
     return counted(len(found), "record") + (f": {listed}" if listed else "")
 
 
-@click.command()
+@click.command(
+    short_help="Show records in full.",
+    epilog=foot(
+        "ledger show 63484637",
+        "ledger show 63484637 --json",
+        done="shown",
+        failed="one is not there, or NATS cannot be asked, or refuses",
+    ),
+)
 @KEYS
 @JSON
 def show(keys: tuple[str, ...], as_json: bool) -> None:
-    """Show records in full."""
+    """Show records in full, and what their states mean in words.
+
+    KEY is as ledger list shows it; its first digits are enough where no other record begins with them.
+    """
     if not keys:
         raise click.UsageError("say which ones: KEY")
     settings, now = nats_settings(), utc_now()
@@ -126,7 +147,14 @@ def show(keys: tuple[str, ...], as_json: bool) -> None:
                 click.echo(printable(f"  {name:<22}  {visible(str(value))}"))
 
 
-@click.command()
+@click.command(
+    short_help="Say what became of a message, by the publisher's id.",
+    epilog=foot(
+        "ledger why order-1234-filled",
+        done="said",
+        failed="no record of it, or NATS cannot be asked, or refuses",
+    ),
+)
 @click.argument("msg_id")
 @JSON
 def why(msg_id: str, as_json: bool) -> None:
@@ -159,7 +187,16 @@ def why(msg_id: str, as_json: bool) -> None:
 
 
 # A chat's id may begin with a minus, which is no option.
-@click.command(context_settings={"ignore_unknown_options": True})
+@click.command(
+    context_settings={"ignore_unknown_options": True},
+    short_help="Say which message of ours a message in a chat is.",
+    epilog=foot(
+        "ledger link -1001234567890 4711",
+        "ledger link -1001234567890 4711 --bot 123456 --json",
+        done="found",
+        failed="no link is kept, or NATS cannot be asked, or refuses",
+    ),
+)
 @click.argument("chat")
 @click.argument("message_id", type=click.IntRange(1))
 @click.option("--bot", metavar="ID", help="The bot's id; that of TELEGRAM_BOT_TOKEN without.")
@@ -167,7 +204,7 @@ def why(msg_id: str, as_json: bool) -> None:
 def link(chat: str, message_id: int, bot: str | None, as_json: bool) -> None:
     """Say which message of ours MESSAGE_ID in CHAT is; CHAT is a decimal id.
 
-    Exit code 1 and the words "old reply target not available" where no link is kept: nothing is guessed.
+    Where no link is kept it says "old reply target not available" and guesses nothing.
     """
     if not is_chat(chat) or chat.startswith("@"):
         raise click.BadParameter("no decimal chat id", param_hint="CHAT")

@@ -16,6 +16,7 @@ from telegram_connector.alerts import event_bytes
 from telegram_connector.bridge.archive import Archive, Kept
 from telegram_connector.cli.ledger.desk import KEY, YES, opened, record_at
 from telegram_connector.cli.ledger.words import doubt, named, story
+from telegram_connector.cli.manual import foot
 from telegram_connector.cli.records import (
     EXIT_FAILED,
     complain,
@@ -45,7 +46,16 @@ from telegram_connector.settings import NatsSettings
 COMMAND = "ledger resolve"
 
 
-@click.command()
+@click.command(
+    short_help="Settle a message of which nobody knows whether it was sent.",
+    epilog=foot(
+        "ledger resolve 63484637 --sent --message-id 4711",
+        "ledger resolve 63484637 --send-again --yes",
+        "ledger resolve 63484637 --cancel",
+        done="settled",
+        failed="not in doubt, not there, or only half done: run it again",
+    ),
+)
 @KEY
 @click.option("--sent", is_flag=True, help="It is in the chat: not sent again.")
 @click.option("--send-again", is_flag=True, help="Send it again: shows twice if it was sent after all.")
@@ -66,8 +76,8 @@ def resolve(
 ) -> None:
     """Settle a message of which nobody knows whether it was sent.
 
-    Look into the chat first. Only what is in doubt can be settled (ledger list --in-doubt). The record keeps
-    who said what and when.
+    Look into the chat first. KEY is as ledger list --in-doubt shows it: nothing else can be settled. The
+    record keeps who said what and when.
 
     --send-again publishes the original once more, under its own msg_id; it is looked for in the outbound
     stream and among the dead letters. An expires_at that is past is left out. Where it was interrupted, the
