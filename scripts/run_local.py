@@ -123,6 +123,7 @@ class Run:
         sandbox = self._sandbox() if plan.telegram is None else None
         telegram = sandbox.variables if sandbox else plan.telegram
         if sandbox:
+            self._say(f"See the chats in a browser: {sandbox.url}/")
             self._say(f"Sandbox Bot API: {sandbox.url}  (what it got: {sandbox.url}/_sandbox/messages)")
         self._say(f"Publish from another terminal:\n  {self._publish_line(publisher)}")
         env = {**plan.base, **worker, **(telegram or {})}

@@ -128,7 +128,8 @@ def test_once_delivers_and_ignores_a_production_environment(runs: Any) -> None:
     for name, value in ambient.items():
         assert name in run.seen[0]
         assert value not in run.output
-    assert run.seen[1].startswith("Sandbox Bot API: http://127.0.0.1:")
+    assert run.seen[1].startswith("See the chats in a browser: http://127.0.0.1:")
+    assert run.seen[2].startswith("Sandbox Bot API: http://127.0.0.1:")
     assert run.output.count("word for word") == 4
     assert "refused as it should be (Forbidden: bot was blocked by the user)" in run.output
     assert set(run.children) == CHILDREN

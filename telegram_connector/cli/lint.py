@@ -8,7 +8,6 @@ import sys
 import unicodedata
 from collections.abc import Iterable
 from itertools import accumulate
-from typing import Any
 
 import click
 
@@ -16,7 +15,7 @@ from telegram_connector import markup
 from telegram_connector.cli.check import printable
 from telegram_connector.cli.manual import foot
 from telegram_connector.envelope import decode
-from telegram_connector.errors import EnvelopeError, MarkupError
+from telegram_connector.errors import EnvelopeError
 
 EXIT_REFUSED = 1
 
@@ -56,23 +55,18 @@ def lint(file: str, parse_mode: str | None, is_envelope: bool, with_preview: boo
     if as_json and with_preview:
         raise click.UsageError("give either --json or --preview")
     text, mode = _read(file, is_envelope, parse_mode)
-    fault: MarkupError | None = None
-    notices: tuple[markup.Notice, ...] = ()
-    sent: markup.Parsed | None = None
-    try:
-        sent = markup.check(text, mode)
-        notices = markup.warnings(text, mode)
-    except MarkupError as error:
-        fault = error
+    verdict = markup.judge(text, mode)
+    fault = verdict.fault
     if as_json:
-        click.echo(_document(text, fault, notices, sent))
+        # Escapes keep it whole for every terminal and encoding.
+        click.echo(json.dumps(verdict.as_json(), indent=2))
     else:
         name = "<stdin>" if file == "-" else file
         if fault is not None:
             _show(name, text, fault.position, fault.description)
-        for notice in notices:
+        for notice in verdict.notices:
             _show(name, text, notice.position, f"warning: {notice.words}")
-        if with_preview and sent is not None:
+        if with_preview and verdict.sent is not None:
             colour = sys.stdout.isatty() and not os.environ.get("NO_COLOR")
             click.echo(printable(markup.preview(text, mode, colour)), color=colour)
     if fault is not None:
@@ -96,17 +90,12 @@ def _show(name: str, text: str, position: int | None, words: str) -> None:
     if position is None:
         click.echo(printable(markup.harmless(f"{name}: {words}")))
         return
-    line, column = _line_and_column(text, position)
+    line, column = markup.line_and_column(text, position)
     begin = position - column + 1
     source, mark = excerpt(text[begin:].split("\n", 1)[0], column - 1)
     click.echo(printable(markup.harmless(f"{name}:{line}:{column}: {words}")))
     click.echo(printable(f"  {source}"))
     click.echo(f"  {mark}")
-
-
-def _line_and_column(text: str, position: int) -> tuple[int, int]:
-    """Both from 1; columns are characters."""
-    return text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
 
 
 def excerpt(line: str, index: int) -> tuple[str, str]:
@@ -140,24 +129,3 @@ def _cell_count(character: str) -> int:
     if unicodedata.category(character) in ("Mn", "Me", "Cf"):
         return 0
     return 2 if unicodedata.east_asian_width(character) in "WF" else 1
-
-
-def _document(
-    text: str, fault: MarkupError | None, notices: tuple[markup.Notice, ...], sent: markup.Parsed | None
-) -> str:
-    document: dict[str, Any] = {"ok": fault is None, "fault": None}
-    if fault is not None:
-        document["fault"] = {"description": fault.description, **_place(text, fault.position)}
-        document["fault"]["byte_offset"] = fault.byte_offset
-    document["warnings"] = [{"words": notice.words, **_place(text, notice.position)} for notice in notices]
-    document["text"] = sent.text if sent is not None else None
-    document["entities"] = [entity.as_json() for entity in sent.entities] if sent is not None else []
-    # Escapes keep it whole for every terminal and encoding.
-    return json.dumps(document, indent=2)
-
-
-def _place(text: str, position: int | None) -> dict[str, int | None]:
-    if position is None:
-        return {"position": None, "line": None, "column": None}
-    line, column = _line_and_column(text, position)
-    return {"position": position, "line": line, "column": column}

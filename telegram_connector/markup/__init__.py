@@ -18,6 +18,7 @@ from telegram_connector.markup.finish import MAX_CODE_POINTS, MAX_ENTITIES, fini
 from telegram_connector.markup.parsing import MAX_RAW_BYTES, PARSE_MODES, check, parse
 from telegram_connector.markup.plain import plain
 from telegram_connector.markup.preview import harmless, preview
+from telegram_connector.markup.verdict import Verdict, judge, line_and_column
 from telegram_connector.markup.warn import warnings
 
 __all__ = (
@@ -29,10 +30,13 @@ __all__ = (
     "MarkupError",
     "Notice",
     "Parsed",
+    "Verdict",
     "check",
     "finish",
     "harmless",
     "html_escape",
+    "judge",
+    "line_and_column",
     "markdown_v2_code_escape",
     "markdown_v2_escape",
     "markdown_v2_url_escape",

@@ -143,7 +143,7 @@ class _Exchange:
         self, rule: Rule | None, status: int | None, message: Message | None = None, body: bytes = b""
     ) -> None:
         number = self._token.partition(":")[0]
-        self._world.record.add(
+        self._world.note(
             Call(
                 seq=0,
                 at=self._world.clock.now(),
@@ -158,6 +158,7 @@ class _Exchange:
                 status=status,
                 answer=body,
                 fault=rule.label if rule else "",
+                cut=rule is not None and isinstance(rule.action, Half),
             ),
             message,
         )

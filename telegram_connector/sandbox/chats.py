@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any
 
 from telegram_connector.sandbox.answers import Answer, from_preset, refusal
+from telegram_connector.sandbox.params import integer
 from telegram_connector.sandbox.presets import named
 
 TYPES = ("private", "group", "supergroup", "channel")
@@ -185,6 +186,14 @@ class Roster:
             if known is None and not self._strict and 0 < abs(number) < 1 << 52:
                 known = self._chats[number] = Chat(number, any_topic=_type_of(number) == "supergroup")
             return known
+
+    def known(self, chat_id: str) -> Chat | None:
+        """As `find`, but only among chats that are there already."""
+        with self._lock:
+            if not chat_id.startswith("@"):
+                return self._chats.get(integer(chat_id))
+            names = (chat for chat in self._chats.values() if chat.username)
+            return next((chat for chat in names if chat.username.lower() == chat_id[1:].lower()), None)
 
     def put(self, chat: Chat) -> None:
         """Declares a chat, or replaces it."""

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 from flask import Flask, Response, jsonify, request
 from werkzeug.exceptions import HTTPException
 
+from telegram_connector.sandbox import page
 from telegram_connector.sandbox.actions import PRESET_NAMES
 from telegram_connector.sandbox.chats import Chat
 from telegram_connector.sandbox.desk import Desk, read_faults
@@ -37,6 +38,7 @@ _ENDPOINTS: Mapping[str, str] = {
     "GET, PUT /_sandbox/clock": 'the time; {"advance_seconds": N}, {"set": N} or {"run": true}',
     "GET, PUT /_sandbox/flood": 'flood control; {"flood": "off"}',
     "POST /_sandbox/updates": 'a person writes: {"chat": N, "text": "…"}, for getUpdates',
+    **page.ENDPOINTS,
 }
 
 
@@ -50,13 +52,19 @@ def control_app(desk: Desk) -> Flask:
     def route(rule: str, *verbs: str) -> Callable[[View], View]:
         def register(view: View) -> View:
             path = rule if rule == "/" else f"/_sandbox/{rule}"
-            app.add_url_rule(path, view.__name__, lambda: jsonify(view()), methods=list(verbs))
+            app.add_url_rule(path, view.__name__, lambda: _answer(view()), methods=list(verbs))
             return view
 
         return register
 
+    shown = page.Page(desk)
+    shown.add_to(app)
+
     @route("/", "GET")
     def index() -> Any:
+        # A browser asks for HTML in so many words.
+        if request.accept_mimetypes.best_match(("application/json", "text/html")) == "text/html":
+            return shown.file("index.html")
         return {
             "sandbox": "a test double of Telegram's Bot API; nothing leaves this machine",
             "bot_api": "/bot<token>/METHOD",
@@ -67,6 +75,9 @@ def control_app(desk: Desk) -> Flask:
     def health() -> Any:
         return {"ok": True}
 
+    for name in ("state", "entries", "search", "raw", "export"):
+        route(name, "GET")(getattr(shown, name))
+    route("check", "POST")(shown.check)
     _asking(route, desk)
     _changing(route, desk)
     return app
@@ -133,9 +144,7 @@ def _changing(route: Route, desk: Desk) -> None:
     def faults() -> Any:
         if request.method == "PUT":
             body = request.get_json()
-            desk.rules.replace_all(
-                read_faults(body["faults"] if isinstance(body, dict) and "faults" in body else _list(body))
-            )
+            desk.set_faults(body["faults"] if isinstance(body, dict) and "faults" in body else _list(body))
         elif request.method == "POST":
             for rule in read_faults(_list(request.get_json())):
                 desk.set_fault(rule)
@@ -177,6 +186,7 @@ def _changing(route: Route, desk: Desk) -> None:
                 desk.clock.advance(float(body["advance_seconds"]))
             if body.get("run"):
                 desk.clock.run()
+            desk.world.timeline.tell()
         return {"now": desk.clock.now(), "standing": desk.clock.standing}
 
     @route("flood", "GET", "PUT")
@@ -189,7 +199,18 @@ def _changing(route: Route, desk: Desk) -> None:
     @route("updates", "POST")
     def updates() -> Any:
         body = _object("chat", "text")
-        return _message(desk.say(int(body["chat"]), str(body["text"]), str(body.get("first_name", ""))))
+        reply_to = body.get("reply_to_message_id")
+        said = desk.say(
+            int(body["chat"]),
+            str(body["text"]),
+            str(body.get("first_name", "")),
+            reply_to_message_id=None if reply_to is None else int(reply_to),
+        )
+        return _message(said)
+
+
+def _answer(value: Any) -> Response:
+    return value if isinstance(value, Response) else jsonify(value)
 
 
 def _message_filter() -> tuple[int | None, TextFilter | None]:

@@ -7,13 +7,15 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from telegram_connector.sandbox import flood as floods
 from telegram_connector.sandbox.chats import Chat, Roster, read_chat
 from telegram_connector.sandbox.clock import Clock
 from telegram_connector.sandbox.faults import Fault, Faults, Rule, parse_rule, read_rule
+from telegram_connector.sandbox.fixture import read_message
 from telegram_connector.sandbox.record import Call, Message, OrderBreak, Record, TextFilter
+from telegram_connector.sandbox.timeline import Timeline
 from telegram_connector.sandbox.tokens import Bot, Tokens, read_bot
 from telegram_connector.sandbox.world import World
 
@@ -23,6 +25,8 @@ FloodSource = str | floods.Limits | None
 
 _NUMBER = re.compile(r"\d+")
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True)
 class Declared:
@@ -31,10 +35,12 @@ class Declared:
     Attributes:
         chats: The chats.
         bots: The only bots whose tokens are accepted; empty accepts every well-formed token.
+        messages: What is in the chats already.
     """
 
     chats: tuple[Chat, ...] = ()
     bots: tuple[Bot, ...] = ()
+    messages: tuple[Message, ...] = ()
 
 
 def read_chats(source: ChatsSource | None) -> Declared:
@@ -47,9 +53,10 @@ def read_chats(source: ChatsSource | None) -> Declared:
     if source is None:
         return Declared()
     if isinstance(source, str | Path):
-        content = _read_file(source, "chats", {"chats", "tokens"})
+        content = _read_file(source, "chats", {"chats", "tokens", "messages"})
         bots = tuple(read_bot(bot) for bot in content.get("tokens", []))
-        return Declared(tuple(read_chat(chat) for chat in content.get("chats", [])), bots)
+        messages = tuple(read_message(message) for message in content.get("messages", []))
+        return Declared(tuple(read_chat(chat) for chat in content.get("chats", [])), bots, messages)
     return Declared(tuple(chat if isinstance(chat, Chat) else read_chat(chat) for chat in source))
 
 
@@ -89,8 +96,11 @@ class Desk:
             tokens=Tokens(declared.bots),
             flood=floods.Flood(_limits(flood)),
             record=Record(keep),
+            timeline=Timeline(keep),
             keep=keep,
         )
+        for message in declared.messages:
+            self.world.load(message)
         self.rules = Faults()
         self.rules.replace_all(read_faults(faults))
 
@@ -179,6 +189,7 @@ class Desk:
     def clear(self) -> None:
         """Forgets messages and calls; chats, faults and the counts of flood control stay as they are."""
         self.world.record.clear()
+        self.world.timeline.clear()
 
     # -- changing
     # ---------------------------------------------------------------------------------------------
@@ -202,19 +213,29 @@ class Desk:
         if isinstance(fault, Rule):
             if conditions:
                 raise ValueError("conditions belong into the rule itself")
-            return self.rules.add(fault)
+            return self._told(self.rules.add(fault))
         value: dict[str, Any] = {"preset": fault} if isinstance(fault, str) else dict(fault)
         value.update(conditions)
         # Two rules by one preset, for two chats, are two rules; only a name that was given replaces.
-        return self.rules.add(read_rule(value))
+        return self._told(self.rules.add(read_rule(value)))
 
     def remove_fault(self, fault: Fault) -> None:
         """Takes a rule back; nothing happens where it is gone already."""
         self.rules.remove(fault)
+        self.world.timeline.tell()
 
     def clear_faults(self) -> None:
         """Takes all rules back."""
-        self.rules.replace_all(())
+        self.set_faults(())
+
+    def set_faults(self, faults: FaultsSource) -> None:
+        """Puts these rules in the place of all others.
+
+        Raises:
+            ValueError: There is no such rule.
+        """
+        self.rules.replace_all(read_faults(faults))
+        self.world.timeline.tell()
 
     def set_chat(self, chat_id: int, **changes: Any) -> Chat:
         """Changes what is named of a chat (``state="blocked"`` …); an undeclared one is declared thereby.
@@ -222,7 +243,7 @@ class Desk:
         Raises:
             ValueError: A field is unknown or its value is not allowed.
         """
-        return self.world.roster.change(chat_id, changes)
+        return self._told(self.world.roster.change(chat_id, changes))
 
     def revoke(self, token: str) -> None:
         """Answers 401 for the token from now on."""
@@ -250,8 +271,16 @@ class Desk:
         with self.world.lock:
             self.world.flood.limits = limits
             self.world.flood.reset()
+        self.world.timeline.tell()
 
-    def say(self, chat_id: int, text: str, first_name: str = "", user_id: int | None = None) -> Message:
+    def say(
+        self,
+        chat_id: int,
+        text: str,
+        first_name: str = "",
+        user_id: int | None = None,
+        reply_to_message_id: int | None = None,
+    ) -> Message:
         """A person writes into a chat: bots get it by getUpdates and may reply to it.
 
         Args:
@@ -259,19 +288,30 @@ class Desk:
             text: What is written.
             first_name: Of the person.
             user_id: Of the person; None takes the private chat's own.
+            reply_to_message_id: The message that is answered, in the same chat.
 
         Raises:
-            ValueError: There is no such chat.
+            ValueError: There is no such chat, or no such message in it.
         """
         chat = self.world.roster.find(str(chat_id))
         if chat is None:
             raise ValueError(f"no chat {chat_id}")
+        reply_to = None
+        if reply_to_message_id is not None:
+            reply_to = self.world.message(chat_id, reply_to_message_id)
+            if reply_to is None:
+                raise ValueError(f"no message {reply_to_message_id} in chat {chat_id}")
         user = {
             "id": user_id or abs(chat_id),
             "is_bot": False,
             "first_name": first_name or f"User {abs(chat_id)}",
         }
-        return self.world.hear(chat, text, user)
+        return self.world.hear(chat, text, user, reply_to)
+
+    def _told(self, value: T) -> T:
+        """Tells who looks on that something was set."""
+        self.world.timeline.tell()
+        return value
 
 
 def _rule(item: str | Rule | Mapping[str, Any]) -> Rule:

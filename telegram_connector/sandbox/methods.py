@@ -81,9 +81,7 @@ def delete_message(world: World, bot: Bot, params: Params) -> Answer:
     message = world.message(chat.id, message_id)
     if message is None:
         raise bad_request("message to delete not found")
-    gone = replace(message, deleted=True)
-    world.remember(gone)
-    world.record.change_message(gone)
+    world.change(replace(message, deleted=True))
     return result(True)
 
 

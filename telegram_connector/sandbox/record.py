@@ -33,6 +33,7 @@ class Call:
         status: HTTP status of the answer; None where none was sent.
         answer: Bytes of the whole answer's body, even where only a part went out.
         fault: Name of the fault rule that met it; "" for none.
+        cut: Whether only a part of the answer went out.
     """
 
     seq: int
@@ -48,6 +49,7 @@ class Call:
     status: int | None
     answer: bytes
     fault: str = ""
+    cut: bool = False
 
     @property
     def chat_id(self) -> str:
@@ -131,18 +133,23 @@ class Record:
     # -- written by the Bot API
     # -------------------------------------------------------------------------------
 
-    def add(self, call: Call, message: Message | None = None) -> None:
-        """Keeps a call and the message that it created, both numbered; who waits sees both or neither."""
+    def add(self, call: Call, message: Message | None = None) -> tuple[Call, Message | None]:
+        """Keeps a call and the message that it created, and gives them back numbered.
+
+        Who waits sees both or neither.
+        """
         with self._changed:
             self._call_seq += 1
-            self._calls.append(replace(call, seq=self._call_seq))
+            call = replace(call, seq=self._call_seq)
+            self._calls.append(call)
             if message is not None:
                 self._message_seq += 1
-                key = (message.chat_id, message.message_id)
-                self._messages[key] = replace(message, seq=self._message_seq)
+                message = replace(message, seq=self._message_seq)
+                self._messages[message.chat_id, message.message_id] = message
                 while len(self._messages) > self._keep:
                     del self._messages[next(iter(self._messages))]
             self._wake()
+        return call, message
 
     def change_message(self, message: Message) -> None:
         """Replaces a message by a later state of it, unless it was forgotten."""

@@ -102,8 +102,7 @@ def edit_message_text(world: World, bot: Bot, params: Params) -> Answer:
     now = world.clock.now()
     # Edits weigh as much as messages: seen by those who edit often, not documented.
     _check_flood(world, bot, chat, now)
-    world.remember(after)
-    world.record.change_message(after)
+    world.change(after)
     return result({**world.show(after), "edit_date": int(now)})
 
 

@@ -85,6 +85,7 @@ class Sandbox(Desk):
         self._port = self._server.port
         self.world.record.open()
         self.world.updates.open()
+        self.world.timeline.open()
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(_POLL_SECONDS,), name="sandbox", daemon=True
         )
@@ -99,6 +100,7 @@ class Sandbox(Desk):
         self._server = self._thread = None
         self.world.record.close()
         self.world.updates.close()
+        self.world.timeline.close()
         server.stop()
         thread.join()
 
@@ -141,6 +143,7 @@ def serve(
     """
     rules = (*read_faults(faults_file), *read_faults(faults))
     with Sandbox(port, host=host, chats=chats_file, faults=rules, flood=flood, strict=strict) as sandbox:
+        announce(f"The page: {sandbox.url}/")
         announce(f"Sandbox Bot API on {sandbox.url} (not Telegram's; nothing leaves this machine)")
         announce(f"TELEGRAM_API_BASE_URL={sandbox.url}")
         stop.wait()

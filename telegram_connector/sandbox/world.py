@@ -10,7 +10,8 @@ from typing import Any
 from telegram_connector.sandbox.chats import Chat, Roster
 from telegram_connector.sandbox.clock import Clock
 from telegram_connector.sandbox.flood import Flood
-from telegram_connector.sandbox.record import Message, Record
+from telegram_connector.sandbox.record import Call, Message, Record
+from telegram_connector.sandbox.timeline import Timeline
 from telegram_connector.sandbox.tokens import Bot, Tokens
 from telegram_connector.sandbox.updates import Updates
 
@@ -30,6 +31,7 @@ class World:
     flood: Flood
     record: Record
     updates: Updates = field(default_factory=Updates)
+    timeline: Timeline = field(default_factory=Timeline)
     keep: int = 50_000
     lock: threading.RLock = field(default_factory=threading.RLock)
     _messages: dict[tuple[int, int], Message] = field(default_factory=dict)
@@ -49,6 +51,38 @@ class World:
         self._messages[message.chat_id, message.message_id] = message
         while len(self._messages) > self.keep:
             del self._messages[next(iter(self._messages))]
+
+    def note(self, call: Call, message: Message | None = None) -> None:
+        """Records a call and the message that it made."""
+        call, message = self.record.add(call, message)
+        self.timeline.add(self._place(call, message), message, call)
+
+    def change(self, message: Message) -> None:
+        """Puts a later state of a message in its place."""
+        self.remember(message)
+        self.record.change_message(message)
+        self.timeline.change(message)
+
+    def load(self, message: Message) -> None:
+        """Puts a message into its chat that was there before the sandbox was.
+
+        Raises:
+            ValueError: There is no such chat.
+        """
+        with self.lock:
+            if self.roster.find(str(message.chat_id)) is None:
+                raise ValueError(f"message {message.message_id} is in chat {message.chat_id}: no such chat")
+            self.remember(message)
+            last = self._last_ids.get(message.chat_id, 0)
+            self._last_ids[message.chat_id] = max(last, message.message_id)
+            # Nobody sent it here, so it is not in the record.
+            self.timeline.add(str(message.chat_id), message)
+
+    def _place(self, call: Call, message: Message | None) -> str:
+        if message is not None:
+            return str(message.chat_id)
+        known = self.roster.known(call.chat_id)
+        return call.chat_id if known is None else str(known.id)
 
     def message(self, chat_id: int, message_id: int) -> Message | None:
         """A message that is still there; None where there is none."""
@@ -75,7 +109,7 @@ class World:
         if chat.type == "channel":
             shown["sender_chat"] = chat.as_json()
         else:
-            shown["from"] = self._sender(message)
+            shown["from"] = self.sender(message)
         shown["chat"] = chat.as_json()
         shown["date"] = message.date
         if message.message_thread_id is not None:
@@ -89,7 +123,9 @@ class World:
             shown["entities"] = [dict(entity) for entity in message.entities]
         return shown
 
-    def hear(self, chat: Chat, text: str, user: Mapping[str, Any]) -> Message:
+    def hear(
+        self, chat: Chat, text: str, user: Mapping[str, Any], reply_to: Message | None = None
+    ) -> Message:
         """A person writes into a chat: every bot gets it by getUpdates, and may reply to it."""
         with self.lock:
             message = Message(
@@ -102,11 +138,12 @@ class World:
                 entities=(),
                 date=int(self.clock.now()),
                 bot_id=0,
-                message_thread_id=None,
-                reply_to_message_id=None,
+                message_thread_id=reply_to.message_thread_id if reply_to else None,
+                reply_to_message_id=reply_to.message_id if reply_to else None,
                 params={"from": str(user.get("first_name", ""))},
             )
             self.remember(message)
+            self.timeline.add(str(chat.id), message)
             shown = self.show(message)
             if chat.type == "channel":
                 self.updates.add(channel_post=shown)
@@ -115,7 +152,8 @@ class World:
                 self.updates.add(message=shown)
             return message
 
-    def _sender(self, message: Message) -> dict[str, Any]:
+    def sender(self, message: Message) -> dict[str, Any]:
+        """The Bot API's User object of who wrote a message."""
         if message.bot_id == 0:
             name = message.params.get("from") or f"User {abs(message.chat_id)}"
             return {"id": abs(message.chat_id), "is_bot": False, "first_name": name}
