@@ -172,7 +172,7 @@ class Publisher:
 
     def publish(self, number: int, body: Body) -> float:
         """Publish it; returns when that began, by the stub's clock."""
-        envelope = envelope_of(number, body)
+        envelope = envelope_of(self._subject, number, body)
         payload = encode(envelope)
         began = self._ground.stub.now()
         self._client.publish(self._subject, payload, {MSG_ID_HEADER: envelope.msg_id})
@@ -236,7 +236,7 @@ async def _publish_all(settings: NatsSettings, bodies: Sequence[Body]) -> None:
     stream = client.jetstream(publish_async_max_pending=PUBLISH_WINDOW)
     acks = []
     for number, body in enumerate(bodies, 1):
-        envelope = envelope_of(number, body)
+        envelope = envelope_of(settings.subject, number, body)
         acks.append(
             await stream.publish_async(
                 settings.subject,
@@ -249,8 +249,9 @@ async def _publish_all(settings: NatsSettings, bodies: Sequence[Body]) -> None:
     await client.close()
 
 
-def envelope_of(number: int, body: Body) -> TelegramOutbound:
-    return TelegramOutbound(msg_id=f"bench-{number}", chat=str(body["chat_id"]), text=body["text"])
+def envelope_of(subject: str, number: int, body: Body) -> TelegramOutbound:
+    """The message of a body; its id has the subject in it, since the ledger knows what was sent before."""
+    return TelegramOutbound(msg_id=f"{subject}-{number}", chat=str(body["chat_id"]), text=body["text"])
 
 
 def number_of(body: Body) -> int:

@@ -262,7 +262,7 @@ def backlogs(ground: Ground) -> Rows:
 
 
 def parts(ground: Ground) -> Rows:
-    """With limits that never bind: what pacing's own work costs. A second connector that stands by.
+    """What pacing costs with limits that never bind; the ledger; a second connector that stands by.
 
     The second one starts while the first half is sent, which is not counted.
     """
@@ -272,6 +272,7 @@ def parts(ground: Ground) -> Rows:
     return {
         "all off": throughput(ground, RELAY, bodies, skipped=skipped),
         "pacing": throughput(ground, relay("pacing", pacing=True, **free), bodies, skipped=skipped),
+        "the ledger": throughput(ground, relay("ledger", ledger="kv"), bodies, skipped=skipped),
         "a standby": throughput(ground, RELAY, bodies, skipped=skipped, standby=True),
     }
 
