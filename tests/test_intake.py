@@ -15,7 +15,7 @@ from telegram_connector.bridge.intake import Intake, hand_over_number, reply_for
 from telegram_connector.bridge.pin import HEADER
 from telegram_connector.bridge.source import parse_reply
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import Delivery, Entry, Missed, Taken
+from telegram_connector.delivery import Delivery, Entry, Missed, StandDown, Taken
 from telegram_connector.errors import Disconnected
 from telegram_connector.settings import NatsSettings
 
@@ -33,9 +33,10 @@ class Server:
     def __init__(self) -> None:
         self.published: list[tuple[str, bytes]] = []
         self.away = False
+        self.alive = True
 
     async def api(self, subject: str, body: Any = None) -> dict[str, Any]:
-        if self.away:
+        if self.away or not self.alive:
             raise Disconnected("away")
         if subject.startswith("CONSUMER.INFO"):
             return {"num_ack_pending": 0}
@@ -189,6 +190,35 @@ def test_what_was_swallowed_once_more_is_asked_for_once_more() -> None:
         desk.intake.look(info(6))
         assert sequences(await desk.settle()) == [3]
         assert len(desk.server.published) == 3
+
+    run(story)
+
+
+def test_a_link_that_is_lost_over_it_leaves_it_to_the_next() -> None:
+    """Else all chats would wait for ack_wait, for nothing."""
+
+    async def story(desk: Desk) -> None:
+        lost, desk.server = desk.server, Server()
+        lost.alive = desk.server.alive = False
+        desk.deliver(4, 4)
+        for _ in range(5):
+            await asyncio.sleep(0)
+        assert not desk.intake.clear
+        desk.server = Server()
+        await desk.bind(delivered={"stream_seq": 4, "consumer_seq": 4})
+        assert sequences(await desk.settle()) == [[2, 3], 4]
+
+    run(story)
+
+
+def test_who_is_pinned_anew_while_asking_looks_at_all_that_is_out() -> None:
+    async def story(desk: Desk) -> None:
+        desk.deliver(4, 4)
+        desk.intake.pin.drop()
+        desk.intake.pin.see("another", LeaseClock()())
+        kinds = [type(e) for e in await desk.settle()]
+        assert kinds[-1] is Taken
+        assert StandDown in kinds
 
     run(story)
 

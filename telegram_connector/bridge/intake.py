@@ -19,7 +19,7 @@ from telegram_connector.bridge.pin import HEADER as PIN_HEADER
 from telegram_connector.bridge.pin import Pin
 from telegram_connector.bridge.takeover import look_up, take_over
 from telegram_connector.clock import LeaseClock
-from telegram_connector.delivery import Delivery, Entry, Missed, StandDown, Taken
+from telegram_connector.delivery import Delivery, Entry, StandDown, Taken
 from telegram_connector.errors import BridgeError
 from telegram_connector.settings import NatsSettings
 
@@ -65,6 +65,9 @@ class Intake:
         self._missed = 0  # up to here, what we missed has been asked for again
         self._lost: set[int] = set()  # what was asked for again and has not come
         self._filling = False
+        self._take_over_due = False  # we were pinned anew while we were asking for what was lost
+        self._served: Link | None = None
+        self._rebound = asyncio.Event()
 
     @property
     def clear(self) -> bool:
@@ -85,12 +88,13 @@ class Intake:
 
     async def bind(self, link: Link, bound: BoundConsumer, *, first: bool) -> None:
         """A consumer was bound, for the first time in this process or again."""
-        self._bound = bound
+        self._bound, self._served = bound, link
+        self._rebound.set()
         self.pin.bind(bound.group)
         if first and not bound.group and bound.outstanding:
             # Nobody is pinned here, so this is where a predecessor is taken over from.
             self._held_back = []
-            await self._take_over(link, bound)
+            self._end_take_over(await take_over(link, self._settings, bound, ()))
         self._compare(bound.info, _number(bound.info))
 
     def look(self, info: Mapping[str, Any]) -> None:
@@ -133,31 +137,49 @@ class Intake:
     # Becoming active, and being it no more
 
     def _pinned(self) -> None:
-        link = self._link()
-        assert link is not None
-        assert self._bound is not None
         if self._held_back is None:
             self._held_back = []
-            self._working = asyncio.ensure_future(self._take_over(link, self._bound))
+            self._working = asyncio.ensure_future(self._take_over())
+        else:
+            self._take_over_due = self._filling
 
     def _unpinned(self) -> None:
+        self._lost.clear()
+        self._take_over_due = False
         if self._held_back is not None:
             for delivery in self._held_back:
                 self._put(delivery)
             self._held_back = []
         self._put(StandDown())
 
-    async def _take_over(self, link: Link, bound: BoundConsumer) -> None:
+    async def _take_over(self) -> None:
         """Find out what a predecessor has out, and only then let deliveries through."""
-        assert self._held_back is not None
         await asyncio.sleep(0)  # the delivery that brought the pin is held back by now
-        with contextlib.suppress(BridgeError):
-            # A consumer whose leader changed may have forgotten our last acks, like a killed server.
-            await self._repeat_acks(link)
-        taken = await take_over(link, self._settings, bound, {d.id.sequence for d in self._held_back})
+        while True:
+            link, bound = await self._live()
+            with contextlib.suppress(BridgeError):
+                # A consumer whose leader changed may have forgotten our last acks, like a killed server.
+                await self._repeat_acks(link)
+            ours = {d.id.sequence for d in self._held_back or ()}
+            taken = await take_over(link, self._settings, bound, ours)
+            if link.alive or taken is None or not taken.everything:
+                break  # else the next link can tell
+        self._end_take_over(taken)
+
+    def _end_take_over(self, taken: Taken | None) -> None:
         if self.pin.ours:
             self._put(taken or Taken((), 0, 0, 0.0))
         self._let_through()
+
+    async def _live(self) -> tuple[Link, BoundConsumer]:
+        """The link that is served and its consumer, as soon as there is one."""
+        while True:
+            link = self._link()
+            if link is not None and link.alive and link is self._served:
+                assert self._bound is not None
+                return link, self._bound
+            self._rebound.clear()
+            await self._rebound.wait()
 
     # What went to a dead connection of ours
 
@@ -182,22 +204,23 @@ class Intake:
         """Have handed over again at once what we missed, and let deliveries through behind it."""
         asked: set[int] = set()
         while self._lost - asked:
-            asked |= self._lost
-            self._put(await self._ask_again())
+            link, bound = await self._live()
+            asking = sorted(self._lost)
+            missed = await look_up(link, self._settings, bound, asking)
+            if missed.everything and not link.alive:
+                continue  # the next link can tell
+            asked.update(asking)
+            self._lost &= {id_.sequence for id_, _ in missed.entries}
+            with contextlib.suppress(BridgeError):
+                for id_, _ in missed.entries:
+                    await link.publish(reply_for(self._reply, id_.sequence, self._number), b"-NAK")
+            self._put(missed)
         self._filling = False
-        self._let_through()
-
-    async def _ask_again(self) -> Missed:
-        link, bound = self._link(), self._bound
-        assert bound is not None
-        if link is None:
-            return Missed((), bound.ack_wait_seconds, everything=True)
-        missed = await look_up(link, self._settings, bound, sorted(self._lost))
-        self._lost &= {id_.sequence for id_, _ in missed.entries}
-        with contextlib.suppress(BridgeError):
-            for id_, _ in missed.entries:
-                await link.publish(reply_for(self._reply, id_.sequence, self._number), b"-NAK")
-        return missed
+        if self._take_over_due:
+            self._take_over_due = False
+            await self._take_over()
+        else:
+            self._let_through()
 
     def _let_through(self) -> None:
         held_back, self._held_back = self._held_back or [], None
