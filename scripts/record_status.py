@@ -12,6 +12,7 @@ import sys
 import threading
 from pathlib import Path
 
+import msgspec
 from record_demo import self_contained
 from rich.console import Console
 
@@ -58,7 +59,8 @@ def main(path: Path) -> int:
                 while len((overview := observatory.look()).connectors) < 2:
                     pass  # they listen within half a second
     console = Console(file=io.StringIO(), record=True, force_terminal=True, width=WIDTH)
-    console.print(picture(overview))
+    named = [msgspec.structs.replace(c, host="ops-1", pid=17 + n) for n, c in enumerate(overview.connectors)]
+    console.print(picture(msgspec.structs.replace(overview, connectors=named)))
     title = "telegram-connector status --watch"
     path.write_text(self_contained(console.export_svg(title=title, unique_id="status")))
     print(f"Wrote {path}.")

@@ -108,6 +108,12 @@ class Alerts:
             if notice is not None and notice not in self._notices:
                 self._notices.append(notice)
 
+    @property
+    def gathered(self) -> int:
+        """How many drops wait to be told."""
+        with self._lock:
+            return self._drops.count
+
     def due(self, now: float, wall: float) -> list[Alert]:
         """The alerts that are due now; each is returned once.
 

@@ -23,6 +23,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 _SEED_LENGTH = 58
 _MAX_NAME_LENGTH = 255  # nats-server: JSMaxNameLen
 _MAX_COUNT = 2**31 - 1
+_MAX_PORT = 65535
 _MAX_SECONDS = 366 * 86_400.0  # JetStream counts nanoseconds in 64 bits; a year is a typo already
 _LEAST_RATE, _MOST_RATE = 0.01, 10_000.0  # Telegram's own highest is 1000 a second
 _INT64 = range(-(2**63), 2**63)
@@ -326,6 +327,23 @@ def proxy(url: str) -> str:
     if scheme.startswith("socks") and importlib.util.find_spec("socks") is None:
         raise ValueFaultError("is a SOCKS proxy, which needs: pip install 'telegram-connector[socks]'")
     return url
+
+
+def metrics_port(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise ValueFaultError("must be a whole number")
+    if not 1 <= value <= _MAX_PORT:
+        raise ValueFaultError(f"must be a port: 1 to {_MAX_PORT}")
+    if importlib.util.find_spec("prometheus_client") is None:
+        raise ValueFaultError("needs: pip install 'telegram-connector[prometheus]'")
+    return value
+
+
+def address(value: Any) -> str:
+    try:
+        return str(ipaddress.ip_address(_text(value)))
+    except ValueError:
+        raise ValueFaultError("must be an IP address of this machine, e.g. 127.0.0.1 or 0.0.0.0") from None
 
 
 def readable_path(path: str) -> str:

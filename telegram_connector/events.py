@@ -212,6 +212,7 @@ class Attempted:
         settled: ``ack``, ``nak``, ``term`` or ``kept``.
         delay_seconds: The nak's delay, or how long a kept one waits.
         dead_lettered: Whether what was dropped is kept as a dead letter.
+        since_stored_seconds: How long ago the stream stored the message, by two machines' clocks.
     """
 
     subject: Subject
@@ -221,6 +222,7 @@ class Attempted:
     settled: str
     delay_seconds: float | None
     dead_lettered: bool = False
+    since_stored_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -392,6 +394,49 @@ class AlertFailed:
 
 
 @dataclass(frozen=True)
+class MetricsUnserved:
+    """The metrics page cannot be served; nothing else is the matter."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class HeartbeatUnheard:
+    """Heartbeats cannot be published; nothing else is the matter. Said on change."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
+class FiguresTold:
+    """The figures of the last while, now and then and only when there is something to say.
+
+    Attributes:
+        seconds: Since they were told last.
+        sent: Messages that Telegram accepted meanwhile.
+        retried: Attempts that were refused or failed meanwhile, and come again.
+        dropped: Messages that were dropped meanwhile.
+        outstanding: Messages out with this connector now.
+        backlog: Messages handed over to nobody yet; None when unknown.
+        oldest_seconds: Age of the oldest message that waits here; 0 with none.
+        held: Chats that are held now.
+        role: ``active`` or ``standby``.
+        bot: Why the bot sends nothing, or by single trials; "" while it sends freely.
+    """
+
+    seconds: float
+    sent: int
+    retried: int
+    dropped: int
+    outstanding: int
+    backlog: int | None
+    oldest_seconds: float
+    held: int
+    role: str
+    bot: str
+
+
+@dataclass(frozen=True)
 class ThreadDied:
     """A thread of the relay died of a bug; the relay stops."""
 
@@ -443,6 +488,9 @@ Event: TypeAlias = (
     | DeadStreamMissing
     | DeadLetterDelayed
     | AlertFailed
+    | MetricsUnserved
+    | HeartbeatUnheard
+    | FiguresTold
     | ThreadDied
 )
 

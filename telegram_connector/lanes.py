@@ -61,6 +61,7 @@ class Item:
     leased_until: float
     expires_at: float = float("inf")  # seconds since 1970
     delayed: bool = False  # pacing has kept it waiting for long
+    trace: object = None  # what `tracing` gave for it
 
     @property
     def sequence(self) -> int:
@@ -478,6 +479,11 @@ class Lanes:
         return max(0.0, lane.hold_until - now, *(due - now for due in ahead))
 
     # Figures
+
+    @property
+    def count(self) -> int:
+        """How many chats have a lane."""
+        return len(self._lanes)
 
     @property
     def in_flight(self) -> int:

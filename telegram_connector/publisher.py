@@ -30,6 +30,7 @@ from telegram_connector.projection import (
 )
 from telegram_connector.record import PENDING
 from telegram_connector.settings import NatsSettings
+from telegram_connector.traceparent import carried
 
 __all__ = ["THREAD_NAME", "Check", "PublishAck", "Published", "Publisher", "Withheld", "fits", "reads_well"]
 
@@ -130,7 +131,8 @@ class Publisher:
         Args:
             envelope: What to say.
             timeout_seconds: Above 0, at most 100.
-            headers: More headers, e.g. ``traceparent``; none of NATS's own.
+            headers: More headers; none of NATS's own. Without a ``traceparent`` among them it is that of the
+                current OpenTelemetry span, if any.
 
         Returns:
             The sequence in the stream, and whether the stream had the `msg_id` already: from before, or from
@@ -297,7 +299,8 @@ class Publisher:
     ) -> PublishAck:
         _possible(timeout_seconds)
         outlet = self._open_outlet(envelope.msg_id)
-        with_id = {**_sound(headers or {}), MSG_ID_HEADER: envelope.msg_id}
+        headers = _sound(headers or {})
+        with_id = {**headers, **carried(headers), MSG_ID_HEADER: envelope.msg_id}
         return outlet.publish(self._settings.subject, payload, with_id, timeout_seconds)
 
     @staticmethod

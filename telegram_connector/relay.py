@@ -16,26 +16,44 @@ from dataclasses import dataclass
 from types import TracebackType
 from urllib.parse import urlsplit
 
+from opentelemetry.metrics import MeterProvider
+from opentelemetry.trace import TracerProvider
+
 from telegram_connector import __version__, status
 from telegram_connector.alerts import Alerts
 from telegram_connector.bridge import JetStreamSource
 from telegram_connector.delivery import Records
 from telegram_connector.errors import RelayFailed
-from telegram_connector.events import Dormant, Event, Observer, Started, Stopped, Stopping
+from telegram_connector.events import (
+    Dormant,
+    Event,
+    MetricsUnserved,
+    Observer,
+    Started,
+    Stopped,
+    Stopping,
+)
+from telegram_connector.instruments import SEND_DURATION, Measure, verdict
 from telegram_connector.ledger import KvLedger, Ledger, NullLedger
+from telegram_connector.metering import Metering, Surroundings, gauges
 from telegram_connector.pacing import Rates
+from telegram_connector.page import Page, Reply
+from telegram_connector.reporter import Reporter
 from telegram_connector.settings import Settings
 from telegram_connector.settlement import Policy
 from telegram_connector.state import State
-from telegram_connector.status import Figures
+from telegram_connector.status import Figures, Status
 from telegram_connector.telegram import TelegramClient
 from telegram_connector.telemetry import log_event
+from telegram_connector.tracing import Tracing
 from telegram_connector.worker import Rules, Worker
 
 CLOSE_SECONDS = 3.0  # of the budget, kept for closing the connection
 logger = logging.getLogger("telegram_connector")
 
 READ_PAUSES_SECONDS = 2.0
+READY_SECONDS = 15.0  # three probes of JetStream: not ready when none of them was answered
+ALIVE_SECONDS = 60.0  # the reader looks around every half second, unless JetStream keeps it waiting
 EXIT_SECONDS = 5.0  # the budget when the interpreter exits and nobody has stopped the relay
 
 
@@ -43,6 +61,8 @@ EXIT_SECONDS = 5.0  # the budget when the interpreter exits and nobody has stopp
 class _Running:
     source: JetStreamSource
     worker: Worker
+    reporter: Reporter
+    page: Page | None
     process: int
 
 
@@ -58,11 +78,28 @@ class Relay:
         observe: Gets every event, from several threads; the default writes log lines to the logger
             ``telegram_connector``. It must not block and must not call the relay; what it
             raises is logged and changes nothing.
+        tracer_provider: OpenTelemetry's, for spans; None for the global one, also where it is set later.
+        meter_provider: The same for metrics.
     """
 
-    def __init__(self, settings: Settings, observe: Observer = log_event) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        observe: Observer = log_event,
+        *,
+        tracer_provider: TracerProvider | None = None,
+        meter_provider: MeterProvider | None = None,
+    ) -> None:
         self._settings = settings
         self._observe = observe
+        self._metering = Metering(settings.durable, meter_provider)
+        self._tracing = Tracing(
+            settings.subject,
+            settings.durable,
+            settings.api_base_url,
+            tracer_provider,
+            lambda seconds, tried: self._metering.add(Measure(SEND_DURATION, seconds, verdict(tried)[:1])),
+        )
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._failure: tuple[str, BaseException] | None = None
@@ -99,6 +136,8 @@ class Relay:
             )
             running.source.start()
             running.worker.start()
+            running.reporter.start()
+            self._open(running.page)
         # Daemon threads alone would be cut off in mid-send at the interpreter's exit.
         atexit.register(self._at_exit)
         return True
@@ -111,15 +150,19 @@ class Relay:
         def observe(event: Event) -> None:
             alerts.observe(event)
             figures.observe(event)
+            self._metering.observe(event)
             self._tell(event)
 
-        source = JetStreamSource(settings, observe, lambda error: self._died("nats", error))
+        source = JetStreamSource(
+            settings, observe, lambda error: self._died("nats", error), settling=self._tracing.settling
+        )
         apis = [
             TelegramClient(
                 settings.bot_token,
                 settings.api_base_url,
                 proxy_url=settings.proxy_url,
                 ca_bundle=settings.ca_bundle,
+                classify=self._tracing.classify,
             )
             for _ in range(settings.workers)
         ]
@@ -142,9 +185,40 @@ class Relay:
             random=random.random,
             lease_clock=source.clock,
             ledger=self._ledger(source, observe),
+            tracing=self._tracing,
         )
-        source.on_request(self._answer(source, worker, figures), worker.read_pauses)
-        return _Running(source, worker, os.getpid())
+        status_now = self._status(source, worker, figures)
+
+        def answer(request: bytes) -> bytes:
+            if request == status.READ_PAUSES:
+                worker.read_pauses(READ_PAUSES_SECONDS)
+            return status.encode(status_now())
+
+        source.on_request(answer, worker.read_pauses)
+        self._metering.show(lambda: gauges(status_now(), _surroundings(source, worker, alerts)))
+        reporter = Reporter(
+            status_now,
+            lambda: source.backlog,
+            source.beat,
+            observe,
+            settings.stats_log_seconds,
+        )
+        return _Running(source, worker, reporter, self._page(source, worker), os.getpid())
+
+    def _page(self, source: JetStreamSource, worker: Worker) -> Page | None:
+        if self._settings.metrics_port is None:
+            return None
+        address = (self._settings.metrics_host, self._settings.metrics_port)
+        return Page(address, self._metering, lambda: _alive(worker), lambda: _ready(source))
+
+    def _open(self, page: Page | None) -> None:
+        """Serve the page; what it cannot have says so, and messages go on."""
+        try:
+            if page is not None:
+                page.start()
+        except OSError as error:
+            where = f"{self._settings.metrics_host} port {self._settings.metrics_port}"
+            self._tell(MetricsUnserved(f"{where} (TG_METRICS_PORT): {os.strerror(error.errno or 0)}"))
 
     def _ledger(self, records: Records, observe: Observer) -> Ledger:
         settings = self._settings
@@ -153,31 +227,27 @@ class Relay:
         bot = settings.bot_token.partition(":")[0]
         return KvLedger(records, bot, parks=settings.on_ambiguous == "park", observe=observe)
 
-    def _answer(self, source: JetStreamSource, worker: Worker, figures: Figures) -> Callable[[bytes], bytes]:
-        """What requests for the status are answered with."""
+    def _status(self, source: JetStreamSource, worker: Worker, figures: Figures) -> Callable[[], Status]:
+        """What tells the status of now."""
         started, name = time.monotonic(), secrets.token_hex(4)
 
-        def answer(request: bytes) -> bytes:
-            if request == status.READ_PAUSES:
-                worker.read_pauses(READ_PAUSES_SECONDS)
-            return status.encode(
-                status.Status(
-                    id=name,
-                    host=socket.gethostname(),
-                    pid=os.getpid(),
-                    version=__version__,
-                    stream=self._settings.stream,
-                    durable=self._settings.durable,
-                    role="active" if source.active() else "standby",
-                    sending=worker.may_send,
-                    up_seconds=round(time.monotonic() - started, 1),
-                    connected_seconds=round(source.connected_seconds, 1),
-                    work=worker.work(),
-                    tally=figures.tally(),
-                )
+        def status_now() -> Status:
+            return Status(
+                id=name,
+                host=socket.gethostname(),
+                pid=os.getpid(),
+                version=__version__,
+                stream=self._settings.stream,
+                durable=self._settings.durable,
+                role="active" if source.active() else "standby",
+                sending=worker.may_send,
+                up_seconds=round(time.monotonic() - started, 1),
+                connected_seconds=round(source.connected_seconds, 1),
+                work=worker.work(),
+                tally=figures.tally(),
             )
 
-        return answer
+        return status_now
 
     def _tell(self, event: Event) -> None:
         """Tell the host's observer, whose bugs must not become ours."""
@@ -252,8 +322,12 @@ class Relay:
         started = time.monotonic()
         deadline = started + budget
         self._tell(Stopping(reason))
+        running.reporter.stop()
         given_back = running.worker.stop(deadline - min(CLOSE_SECONDS, budget / 5))
         running.source.close(max(0.1, deadline - time.monotonic()))
+        self._metering.show()
+        if running.page is not None:
+            running.page.stop()
         self._tell(Stopped(time.monotonic() - started, given_back))
 
     def _raise_failure(self) -> None:
@@ -269,3 +343,32 @@ class Relay:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.stop()
+
+
+def _surroundings(source: JetStreamSource, worker: Worker, alerts: Alerts) -> Surroundings:
+    ago = source.round_trip_ago_seconds
+    return Surroundings(
+        connected=source.connected,
+        backlog=source.backlog,
+        last_round_trip=None if ago is None else time.time() - ago,
+        deliveries=source.unread,
+        alerts=worker.alerts_waiting,
+        gathered=alerts.gathered,
+    )
+
+
+def _alive(worker: Worker) -> Reply:
+    """Whether the relay's own threads work; that NATS or Telegram is away is no reason to start it anew."""
+    ago = worker.read_ago_seconds
+    if ago > ALIVE_SECONDS:
+        return Reply(False, f"the reader was last at work {ago:.0f} s ago")
+    return Reply(True, "the reader is at work")
+
+
+def _ready(source: JetStreamSource) -> Reply:
+    """Whether JetStream answered about our consumer just now; one that stands by is ready, too."""
+    ago = source.round_trip_ago_seconds
+    if not source.connected or ago is None:
+        return Reply(False, "no connection to NATS with the consumer bound")
+    role = "active" if source.active() else "standby"
+    return Reply(ago <= READY_SECONDS, f"{role}; JetStream last answered {ago:.1f} s ago")

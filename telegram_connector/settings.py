@@ -68,6 +68,7 @@ class NatsSettings:
         alert_subject: Where events for operators are published.
         ledger_retention_days: How long the ledger keeps a record after its last change.
         status_subject: Where connectors are asked how they are, followed by a dot and the durable's name.
+        heartbeat_subject: Where connectors say that they live, followed likewise.
 
     Raises:
         SettingsError: Anything is missing or wrong; lists every fault.
@@ -106,6 +107,9 @@ class NatsSettings:
         "TG_LEDGER_RETENTION_DAYS", default=30, check=checks.whole(1), read=checks.read_whole
     )
     status_subject: str = _setting("TG_STATUS_SUBJECT", default="telegram.status", check=checks.plain_subject)
+    heartbeat_subject: str = _setting(
+        "TG_HEARTBEAT_SUBJECT", default="telegram.heartbeat", check=checks.plain_subject
+    )
 
     @classmethod
     def from_env(cls, env: Mapping[str, str]) -> NatsSettings:
@@ -196,6 +200,9 @@ class Settings(NatsSettings):
         parse_fallback: ``plain`` sends a message whose markup Telegram cannot parse once more as its plain
             text, ``off`` does not.
         meta_alert_on_drop: Whether drops are told to ``chat_id``.
+        metrics_port: Where metrics, ``/healthz`` and ``/readyz`` are served over HTTP; None for nowhere.
+        metrics_host: The address that is listened on for them.
+        stats_log_seconds: How often a log line tells the figures of the last while; 0 for never.
         log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
         log_format: ``json`` or ``text``.
         https_proxy: Proxy towards the Bot API; ``proxy_url`` says whether it is used.
@@ -233,6 +240,13 @@ class Settings(NatsSettings):
     parse_fallback: str = _setting("TG_PARSE_FALLBACK", default="off", check=checks.one_of("off", "plain"))
     meta_alert_on_drop: bool = _setting(
         "META_ALERT_ON_DROP", default=True, check=checks.flag, read=checks.read_flag
+    )
+    metrics_port: int | None = _setting(
+        "TG_METRICS_PORT", default=None, check=checks.maybe(checks.metrics_port), read=checks.read_whole
+    )
+    metrics_host: str = _setting("TG_METRICS_HOST", default="127.0.0.1", check=checks.address)
+    stats_log_seconds: float = _setting(
+        "TG_STATS_LOG_SECS", default=60.0, check=checks.seconds(0), read=checks.read_number
     )
     log_level: str = _setting(
         "LOG_LEVEL", default="INFO", check=checks.one_of("DEBUG", "INFO", "WARNING", "ERROR")

@@ -281,6 +281,7 @@ class Settling:
                 {Ack: "ack", Nak: "nak", Term: "term"}.get(type(command), "kept"),
                 command.delay_seconds if isinstance(command, Nak) else settlement.hold_seconds or None,
                 isinstance(command, Term) and self._source.keeps_dead_letters(),
+                self._wall() - item.delivery.id.stored_at_ns / 1e9,
             )
         )
 

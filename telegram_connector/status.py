@@ -80,6 +80,9 @@ class Work(msgspec.Struct, frozen=True, kw_only=True):
     bot: BotHold | None
     pauses: list[PausedNow]
     pauses_in_all: _Count
+    lanes: _Count = 0
+    longest_hold_seconds: float = 0.0
+    oldest_seconds: float = 0.0
 
 
 class Tally(msgspec.Struct, frozen=True, kw_only=True):
@@ -233,7 +236,16 @@ def work_of(lanes: Lanes, pauses: Pauses, unconfirmed: int, now: float, wall: fl
             for chat, pause in ((chat, paused[chat]) for chat in listed)
         ],
         pauses_in_all=len(paused),
+        lanes=lanes.count,
+        longest_hold_seconds=round(max(held.values(), default=now) - now, 1),
+        oldest_seconds=_age(lanes, wall),
     )
+
+
+def _age(lanes: Lanes, wall: float) -> float:
+    """How long the oldest message that waits here has been in the stream; another's clock may be ahead."""
+    oldest = lanes.oldest()
+    return 0.0 if oldest is None else max(0.0, round(wall - oldest.delivery.id.stored_at_ns / 1e9, 1))
 
 
 def _bot(lanes: Lanes, now: float) -> BotHold | None:

@@ -23,6 +23,7 @@ from urllib.parse import quote
 import msgspec
 import requests
 import urllib3
+from opentelemetry import context
 
 from telegram_connector import __version__
 from telegram_connector.classify import classify
@@ -33,6 +34,10 @@ from telegram_connector.transport import Flight, RecordedAdapter
 T = TypeVar("T")
 
 __all__ = ["RedactingFilter", "TelegramClient", "classify", "classify_failure"]
+
+# A host that has urllib3 instrumented would have our URL, and with it the token, in its spans. (The key has
+# no public name; what instruments HTTP clients asks for this one.)
+_NOT_INSTRUMENTED = context._SUPPRESS_HTTP_INSTRUMENTATION_KEY
 
 # An answer to sendMessage is about 1 kB; whatever is larger is not from a Bot API server.
 MAX_ANSWER_BYTES = 1024 * 1024
@@ -77,6 +82,7 @@ class TelegramClient:
         ca_bundle: str | None = None,
         connect_timeout_seconds: float = 5.0,
         read_timeout_seconds: float = 30.0,
+        classify: Callable[[int, Mapping[str, str], bytes], Tried] = classify,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Prepare a client; nothing is connected yet, and the environment is not looked at.
@@ -89,6 +95,7 @@ class TelegramClient:
             connect_timeout_seconds: Longest wait for a connection, per address of the host.
             read_timeout_seconds: Longest silence while the answer is awaited. The Bot API may sit on a
                 request for ten seconds.
+            classify: What an answer comes to.
             clock: Monotonic seconds; the one that deadlines are given in.
         """
         self.bot_name: str | None = None
@@ -96,6 +103,7 @@ class TelegramClient:
         self._token = token.encode()
         self._connect_timeout = connect_timeout_seconds
         self._read_timeout = read_timeout_seconds
+        self._classify = classify
         self._clock = clock
         self._flight = Flight(clock)
         self._adapter = RecordedAdapter(self._flight)
@@ -241,9 +249,11 @@ class TelegramClient:
         request.headers["Content-Length"] = str(len(body))
         self._date = ""
         self._flight.begin(number, deadline)
+        token = context.attach(context.set_value(_NOT_INSTRUMENTED, True))
         try:
             return self._exchange(request, remaining)
         finally:
+            context.detach(token)
             self._last_used = self._clock()
             if self._flight.end():
                 self._adapter.close()
@@ -272,7 +282,7 @@ class TelegramClient:
             raw.release_conn()
         # A server that is not Telegram's may repeat the path that was asked for.
         body = body.replace(self._token, b"<token>")
-        disposition = classify(status, headers, body)
+        disposition = self._classify(status, headers, body)
         if self._flight.aborted and not isinstance(disposition, Sent):
             # Our own shut-down may look like the end of an answer that gives no length.
             return self._cut(status, headers, ConnectionAbortedError()), b""
@@ -289,7 +299,7 @@ class TelegramClient:
         if 200 <= status < 300:
             why = "aborted by us" if self._flight.aborted else _describe(error, True)
             return Ambiguous(f"HTTP {status}, then: {why}", status)
-        disposition = classify(status, headers, b"")
+        disposition = self._classify(status, headers, b"")
         if status >= 500 or isinstance(disposition, BotFault | Unavailable):
             return disposition
         # Refused, so not sent; but the part that is missing may have held a chat's new id or a wait.

@@ -1,9 +1,20 @@
-"""Events as log lines: level, words and structured attributes. No text of a message, ever."""
+"""Events as log lines: level, words and structured attributes. No text of a message, ever.
+
+A storm of one fault is its first line, and then one line a minute with the count. What was dropped is not
+gathered: each of those lines names another message that was lost.
+"""
 
 from __future__ import annotations
 
 import logging
+import re
+import threading
+import time
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
 from typing import Any
+
+from opentelemetry import trace
 
 from telegram_connector import events
 from telegram_connector.disposition import (
@@ -20,17 +31,123 @@ from telegram_connector.disposition import (
 from telegram_connector.events import Attempted, Event, Subject
 from telegram_connector.pauses import whom
 
+GATHER_SECONDS = 60.0
+MOST_STORMS = 100  # at once; the oldest is told early
+
 logger = logging.getLogger("telegram_connector")
 
 
-def log_event(event: Event) -> None:
-    """Write one log line for an event."""
-    if _is_quiet(event) and not logger.isEnabledFor(logging.DEBUG):
-        return
+@dataclass
+class _Storm:
+    """A fault that was said and goes on."""
+
+    since: float
+    last: Event
+    more: int = 0
+
+
+class EventLog:
+    """An observer that writes log lines to the logger ``telegram_connector``. Thread-safe.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._storms: dict[Hashable, _Storm] = {}
+        self._next_over = float("inf")
+
+    def __call__(self, event: Event) -> None:
+        """Write what there is to say of an event, and of storms whose minute is over."""
+        now = self._clock()
+        everything = isinstance(event, events.Stopped | events.BotReleased)
+        over = everything or now >= self._next_over
+        if not over and _is_quiet(event) and not logger.isEnabledFor(logging.DEBUG):
+            return
+        with self._lock:
+            storms = self._over(now, everything=everything) if over else []
+            is_news = self._is_news(event, now, storms)
+        for storm in storms:
+            _write(storm.last, more=storm.more, seconds=now - storm.since)
+        _write(event, quietly=not is_news)
+
+    def _over(self, now: float, *, everything: bool) -> list[_Storm]:
+        """Storms to tell of; those that go on begin anew, the others are forgotten."""
+        told = []
+        for key, storm in list(self._storms.items()):
+            if everything or now >= storm.since + GATHER_SECONDS:
+                del self._storms[key]
+                if storm.more:
+                    told.append(storm)
+                    if not everything:
+                        self._storms[key] = _Storm(now, storm.last)
+        self._set_next()
+        return told
+
+    def _is_news(self, event: Event, now: float, told: list[_Storm]) -> bool:
+        key = fault_of(event)
+        if key is None:
+            return True
+        storm = self._storms.get(key)
+        if storm is not None:
+            storm.more += 1
+            storm.last = event
+            return False
+        if len(self._storms) >= MOST_STORMS and (oldest := self._storms.pop(next(iter(self._storms)))).more:
+            told.append(oldest)
+        self._storms[key] = _Storm(now, event)
+        self._set_next()
+        return True
+
+    def _set_next(self) -> None:
+        first = min((storm.since for storm in self._storms.values()), default=float("inf"))
+        self._next_over = first + GATHER_SECONDS
+
+
+log_event = EventLog()
+
+
+def _write(event: Event, *, quietly: bool = False, more: int = 0, seconds: float = 0.0) -> None:
     level, words, attributes = describe(event)
-    if logger.isEnabledFor(level):
-        error = getattr(event, "error", None)
-        logger.log(level, words, extra=attributes, exc_info=error if error is not None else None)
+    if quietly:
+        level = logging.DEBUG
+    if not logger.isEnabledFor(level):
+        return
+    if more:
+        words = f"{more} more like this within {seconds:.0f} s: {words}"
+        attributes = {**attributes, "repeated": more}
+    span = trace.get_current_span().get_span_context()
+    if span.is_valid:
+        attributes |= {
+            "trace_id": trace.format_trace_id(span.trace_id),
+            "span_id": trace.format_span_id(span.span_id),
+        }
+    logger.log(level, words, extra=attributes, exc_info=getattr(event, "error", None))
+
+
+def fault_of(event: Event) -> Hashable | None:
+    """What makes two events the same fault; None for what is said each time."""
+    match event:
+        case Attempted(disposition=Transient() | Ambiguous() | Unavailable() | BotFault() as refused):
+            # Waits and chats differ from one to the next.
+            return type(refused), refused.status_code, _without_numbers(refused.description)
+        case events.AttemptCrashed(error=error):
+            return type(event), repr(error)
+        case events.BotHeld(reason=reason, fault=fault):
+            return type(event), _without_numbers(reason), fault
+        case events.NotComingBack(reason=reason):
+            return type(event), reason
+        case events.SentPlain() | events.Delayed():
+            return (type(event),)
+        case events.MsgIdDiffers() | events.TopicIgnored() | events.LeaseLapsed() | events.AlreadySent():
+            return (type(event),)
+    return None
+
+
+def _without_numbers(text: str) -> str:
+    return re.sub(r"[0-9]+", "#", text)
 
 
 def _is_quiet(event: Event) -> bool:
@@ -162,6 +279,12 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
             return logging.WARNING, words, {"stream_seq": sequence, "error_msg": reason}
         case events.AlertFailed(reason):
             return logging.WARNING, f"an alert could not be sent: {reason}", {"error_msg": reason}
+        case events.MetricsUnserved(reason):
+            return logging.ERROR, f"the metrics page is not served: {reason}", {"error_msg": reason}
+        case events.HeartbeatUnheard(reason):
+            return logging.WARNING, f"no heartbeats are published: {reason}", {"error_msg": reason}
+        case events.FiguresTold():
+            return _figures(event)
         case events.ThreadDied(thread, _):
             return logging.CRITICAL, f"thread {thread} died; the relay stops", {}
 
@@ -199,6 +322,28 @@ def _attempted(event: Attempted) -> tuple[int, str, dict[str, Any]]:
     attributes |= {"status_code": code, "error_msg": description, "settled": event.settled}
     attributes["retry_after"] = retry_after if retry_after is not None else event.delay_seconds
     return logging.WARNING, words, attributes
+
+
+def _figures(event: events.FiguresTold) -> tuple[int, str, dict[str, Any]]:
+    backlog = "unknown" if event.backlog is None else event.backlog
+    words = (
+        f"{event.role}, last {event.seconds:.0f} s: {event.sent} sent, {event.retried} to be tried again,"
+        f" {event.dropped} dropped; now {event.outstanding} out, backlog {backlog}, {event.held} chats held"
+    )
+    if event.outstanding:
+        words += f", the oldest {event.oldest_seconds:.0f} s old"
+    if event.bot:
+        words += f"; the bot waits: {event.bot}"
+    attributes = {
+        "sent": event.sent,
+        "retried": event.retried,
+        "dropped": event.dropped,
+        "outstanding": event.outstanding,
+        "backlog": event.backlog,
+        "oldest_seconds": event.oldest_seconds,
+        "held": event.held,
+    }
+    return logging.INFO, words, attributes
 
 
 def _started(event: events.Started) -> tuple[int, str, dict[str, Any]]:

@@ -39,6 +39,7 @@ from telegram_connector.settlement import Policy
 from telegram_connector.settling import Settling, subject_of, why
 from telegram_connector.state import LOAD_AGAIN_SECONDS, Left, State
 from telegram_connector.status import Work, work_of
+from telegram_connector.tracing import Tracing, untraced
 from telegram_connector.upkeep import Upkeep
 
 TICK_SECONDS = 0.5
@@ -92,6 +93,7 @@ class Worker:
         on_death: Called with (thread name, error) when a thread dies of a bug; the worker is then useless.
         random: Jitter in [0, 1).
         ledger: Keeps a record of each delivery; by default none is kept.
+        tracing: Makes spans; by default nobody gets to see them.
     """
 
     def __init__(
@@ -108,12 +110,14 @@ class Worker:
         random: Callable[[], float],
         lease_clock: LeaseClock,
         ledger: Ledger | None = None,
+        tracing: Tracing | None = None,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._source = source
         self._ledger = ledger or NullLedger()
-        self._apis = apis
+        self._tracing = tracing or untraced()
+        self._apis = [self._tracing.watch(api) for api in apis]
         self._state = state
         self._rules = rules
         self._alerts = alerts
@@ -200,6 +204,16 @@ class Worker:
         with self._changed:
             unconfirmed = len(self._settling.unconfirmed)
             return work_of(self._lanes, self._pausing.pauses, unconfirmed, self._clock(), self._wall())
+
+    @property
+    def alerts_waiting(self) -> int:
+        """How many alerts wait for the operator's chat or the bot to be free."""
+        return len(self._texts)
+
+    @property
+    def read_ago_seconds(self) -> float:
+        """How long ago the reader was last seen at work; infinite before the first time."""
+        return self._clock() - (self._next_tick - TICK_SECONDS)
 
     @property
     def may_send(self) -> bool:
@@ -332,7 +346,9 @@ class Worker:
         if header is not None:
             self._observe(MsgIdDiffers(subject, header))
         expires_at = self._expiry(entry, content)
-        self._lanes.add(Item(entry, chat, content, entry.leased_until, expires_at), self._clock())
+        trace = self._tracing.received(entry, subject)
+        item = Item(entry, chat, content, entry.leased_until, expires_at, trace=trace)
+        self._lanes.add(item, self._clock())
 
     def _expiry(self, delivery: Delivery, content: TelegramOutbound | EnvelopeError) -> float:
         """When the message must not be sent any more, in seconds since 1970."""
@@ -378,7 +394,8 @@ class Worker:
                 case None:
                     return
                 case Item():
-                    self._deliver(job, api)
+                    with self._tracing.within(job.trace):
+                        self._deliver(job, api)
                 case str():
                     self._tell_operator(job, api)
                 case _Knock():

@@ -62,6 +62,14 @@ def test_slow_calls_are_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.integration
+def test_telemetry_is_measured(tmp_path: Path) -> None:
+    done = bench(tmp_path, "--only", "i", "--runs", "1", "--json")
+    assert done.returncode == 0, done.stderr
+    (run,) = json.loads(done.stdout)["scenarios"]["i"]
+    assert set(run) == {"relay", "relay, OTLP", "relay, OTLP hung"}
+
+
+@pytest.mark.integration
 def test_it_gives_up_in_time(tmp_path: Path) -> None:
     done = bench(tmp_path, "--only", "a", "--messages", "50000", "--limit-seconds", "1.5")
     assert done.returncode == 1

@@ -69,7 +69,11 @@ def run(code: str, fleet: Fleet) -> subprocess.CompletedProcess[str]:
 
 def our_threads() -> set[str]:
     names = {thread.name for thread in threading.enumerate()}
-    return {n for n in names if n in {"nats", "reader", "relay-stop"} or n.startswith("sender-")}
+    return {
+        n
+        for n in names
+        if n in {"nats", "reader", "reporter", "metrics", "relay-stop"} or n.startswith("sender-")
+    }
 
 
 def test_started_and_stopped_again_and_again(fleet: Fleet) -> None:

@@ -12,15 +12,17 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 
 # From the top down; a name may be a module or a whole package. Row neighbours do not know each other.
 ROWS = (
-    "errors checks clock disposition delivery gate pacing scrubber transport rates pauses web",
+    "errors checks clock disposition delivery gate pacing scrubber transport rates pauses web fence"
+    " traceparent",
     "envelope settings events classify settled settlement marks markup",
-    "sandbox topology lanes projection gathering telegram telemetry state record alerts deadletter fitness",
+    "sandbox topology lanes projection gathering telegram telemetry instruments state record alerts"
+    " deadletter fitness",
     "links",
     "ledger resolution docket",
     "attempt bridge",
-    "settling pausing status",
-    "upkeep",
-    "worker",
+    "settling pausing status tracing",
+    "upkeep metering reporter",
+    "worker page",
     "relay publisher demo checkup overview operating",
     "handler",
     "cli pytest_plugin",
@@ -42,6 +44,8 @@ DOORS = {
     "click": {"cli"},
     "rich": {"demo", "cli"},
     "pythonjsonlogger": {"cli"},
+    "opentelemetry": {"traceparent", "telemetry", "telegram", "tracing", "metering", "relay", "cli"},
+    "prometheus_client": {"page"},
     "signal": {"cli"},
     "pytest": {"pytest_plugin"},
 }
@@ -104,6 +108,13 @@ def test_each_outside_world_has_one_door(path: Path):
     for name in imports_of(path):
         owners = DOORS.get(name.split(".")[0])
         assert owners is None or unit_of(path) in owners, f"only {sorted(owners)} may import {name}"
+
+
+@pytest.mark.parametrize("path", each_module(but="cli"))
+def test_only_the_commands_know_opentelemetrys_sdk(path: Path):
+    """Elsewhere its API alone: whose providers there are is the host's business."""
+    for name in imports_of(path):
+        assert not name.startswith(("opentelemetry.sdk", "opentelemetry.exporter")), name
 
 
 def test_the_sandbox_knows_nothing_of_the_rest_but_markup_web_and_errors():

@@ -7,11 +7,14 @@ but the first, so that no start counts, and ends when standard input does.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
 from collections.abc import Callable
 from typing import Any
+
+from telegram_connector.cli import logs, otel
 
 Task = dict[str, Any]
 
@@ -46,6 +49,7 @@ def relay(task: Task) -> None:
     from telegram_connector.settings import Settings
 
     logging.basicConfig(level=logging.INFO, handlers=[logging.NullHandler()])
+    exports = exporting(task.get("otlp"))
     began, seen, count = 0.0, 0, task["count"]
 
     def observe(event: Event) -> None:
@@ -61,6 +65,18 @@ def relay(task: Task) -> None:
     say("ready")
     with Relay(Settings(**task["settings"]), observe), profiled(task.get("profile")):
         sys.stdin.read()
+    exports.close(1.0)
+
+
+def exporting(endpoint: str | None) -> otel.Exports:
+    """Traces and metrics as `run` exports them, every second."""
+    if endpoint is not None:
+        os.environ |= {
+            "OTEL_EXPORTER_OTLP_ENDPOINT": endpoint,
+            "OTEL_BSP_SCHEDULE_DELAY": "1000",
+            "OTEL_METRIC_EXPORT_INTERVAL": "1000",
+        }
+    return otel.set_up(logs.Scrubber([]))
 
 
 def ptb(task: Task) -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from collectors import collectors
 from ground import (
     BARE,
     PTB,
@@ -313,6 +315,23 @@ def _present(*peers: Peer) -> list[Peer]:
     return list(peers)
 
 
+# i: telemetry
+
+
+def telemetry(ground: Ground) -> Rows:
+    """Four spans of each message, and metrics; the exporters' threads are the relay's process's."""
+    bodies = ground.bodies(ground.some_chats(ground.options.messages, CHATS))
+    with collectors() as (answers, hangs):
+        peers = [
+            RELAY,
+            Peer("relay, OTLP", "relay", {"otlp": answers}),
+            Peer("relay, OTLP hung", "relay", {"otlp": hangs}),
+        ]
+        if importlib.util.find_spec("opentelemetry.sdk") is None:
+            peers = peers[:1]  # the others need the extra `otel`
+        return {peer.name: throughput(ground, peer, bodies) for peer in peers}
+
+
 SCENARIOS = {
     "a": Scenario("one at a time, as fast as it goes", sequential, "messages/s"),
     "b": Scenario(
@@ -326,4 +345,5 @@ SCENARIOS = {
     "f": Scenario("cost per message by depth of the backlog", backlogs, "CPU ms/message"),
     "g": Scenario("optional parts", parts, "messages/s"),
     "h": Scenario("paid broadcasts: TG_BOT_RATE=1000", paid),
+    "i": Scenario("telemetry: to nobody, to a collector, to one that hangs", telemetry, "CPU ms/message"),
 }

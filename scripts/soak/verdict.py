@@ -172,8 +172,8 @@ def _broken(
     unlisted = [text for text, status in story.parked.items() if status != "send_ambiguous"]
     if unlisted:
         status = story.parked[unlisted[0]]
-        first = f"{unlisted[0][:40]!r}: {status}"
-        yield f"{len(unlisted)} parked messages are not in doubt on record, the first {first}"
+        one = f"{unlisted[0][:40]!r}: {status}"
+        yield f"{len(unlisted)} parked messages are not in doubt on record, the first {one}"
     if breaks and story.strict:
         chat, earlier, later = breaks[0]
         yield f"{len(breaks)} order breaks, the first in chat {chat}: {later[:40]!r} after {earlier[:40]!r}"

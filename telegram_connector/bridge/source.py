@@ -5,12 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import queue
+import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 
 from nats.aio.msg import Msg
 
 from telegram_connector.bridge.answering import Answering
+from telegram_connector.bridge.beating import Beating
 from telegram_connector.bridge.consumer import BoundConsumer
 from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.loop import LoopThread, result_or
@@ -43,6 +45,7 @@ class JetStreamSource:
 
     Args:
         on_death: Called with the error when the bridge dies of a bug; the source is then useless.
+        settling: Called with each settlement that is asked for, and what resolves when it is confirmed.
     """
 
     def __init__(
@@ -51,10 +54,12 @@ class JetStreamSource:
         observe: Observer,
         on_death: Callable[[BaseException], None],
         clock: LeaseClock | None = None,
+        settling: Callable[[Delivery, Command, Future[bool]], None] = lambda _delivery, _command, _done: None,
     ) -> None:
         self._settings = settings
         self._observe = observe
         self._on_death = on_death
+        self._settling = settling
         self.clock = clock or LeaseClock()
         self._loop = LoopThread("nats")
         self._deliveries: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
@@ -66,6 +71,11 @@ class JetStreamSource:
         self._settler: Settler | None = None
         self._answering = Answering(
             f"{settings.status_subject}.{settings.durable}",
+            lambda: self._supervisor.link if self._supervisor else None,
+            observe,
+        )
+        self._beating = Beating(
+            f"{settings.heartbeat_subject}.{settings.durable}",
             lambda: self._supervisor.link if self._supervisor else None,
             observe,
         )
@@ -168,6 +178,34 @@ class JetStreamSource:
         """For about how long the connection stands; 0 without one."""
         return self._answering.connected_seconds
 
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection with the consumer bound."""
+        return self._supervisor is not None and self._supervisor.ready
+
+    @property
+    def backlog(self) -> int | None:
+        """How many messages JetStream has handed to nobody yet, as last heard; None while not connected."""
+        supervisor = self._supervisor
+        return supervisor.pending if supervisor is not None and supervisor.ready else None
+
+    @property
+    def round_trip_ago_seconds(self) -> float | None:
+        """How long ago JetStream last answered about the consumer; None for never."""
+        heard = self._supervisor.heard_at if self._supervisor else None
+        return None if heard is None else time.monotonic() - heard
+
+    @property
+    def unread(self) -> int:
+        """How many deliveries wait to be read."""
+        return self._deliveries.qsize()
+
+    def beat(self, heartbeat: bytes) -> bool:
+        """Publish a heartbeat, for whoever listens; False where there is no connection for it."""
+        if self.connected:
+            self._loop.submit(self._beating.beat(heartbeat))
+        return self.connected
+
     # MessageSource
 
     def next(self, timeout_seconds: float) -> Entry | None:
@@ -210,7 +248,9 @@ class JetStreamSource:
     def _settle(self, delivery: Delivery, command: Command) -> Future[bool]:
         assert self._settler is not None
         self._settler.count()
-        return self._loop.submit(self._settler.settle(delivery, command))
+        confirmed = self._loop.submit(self._settler.settle(delivery, command))
+        self._settling(delivery, command, confirmed)
+        return confirmed
 
     def extend(self, deliveries: Sequence[Delivery]) -> Future[float | None]:
         return self._loop.submit(self._extend(list(deliveries)))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
@@ -121,6 +122,8 @@ class Supervisor:
             changed=changed,
         )
         self._said_unsupported = False
+        self.pending = 0  # messages handed over to nobody yet, as last heard
+        self.heard_at: float | None = None  # when that was, in monotonic seconds
 
     @property
     def may_send(self) -> bool:
@@ -199,7 +202,13 @@ class Supervisor:
             BridgeError: No answer, or a refusal.
         """
         where = f"{self._settings.stream}.{self._settings.durable}"
-        return await link.api(f"CONSUMER.INFO.{where}", timeout_seconds=PROBE_TIMEOUT_SECONDS)
+        info = await link.api(f"CONSUMER.INFO.{where}", timeout_seconds=PROBE_TIMEOUT_SECONDS)
+        self._hear(info)
+        return info
+
+    def _hear(self, info: dict[str, Any]) -> None:
+        self.pending = int(info.get("num_pending", 0))
+        self.heard_at = time.monotonic()
 
     async def _look_for_removed(self, link: Link) -> None:
         """Report messages that the stream has lost without ever handing them over.
@@ -257,6 +266,7 @@ class Supervisor:
             # What went before there was a consumer is not ours to miss.
             self._removed = bound.first_sequence - 1 if bound.from_start else 0
         self.floors.note(bound.stream_created, bound.info)
+        self._hear(bound.info)
         self._note_first(bound.first_sequence)
         if last is not None and not last.made_at(bound.created):
             same = last.stream_created == bound.stream_created

@@ -60,6 +60,8 @@ def needed(settings: NatsSettings, keeps_dead_letters: bool = True) -> tuple[Rig
         Right("subscribe", f"{settings.status_subject}.{durable}", vital=False),
         Right("publish", f"{settings.status_subject}.{durable}", vital=False),
         Right("publish", f"_INBOX.{durable}.>", vital=False, answer=True),
+        # Without it nobody hears its heartbeats.
+        Right("publish", f"{settings.heartbeat_subject}.{durable}", vital=False),
     )
 
 

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
-from collections.abc import Iterable
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable
+from typing import TextIO
 
 from pythonjsonlogger.json import JsonFormatter
 
 from telegram_connector.scrubber import Scrubber as Scrubber
 
 MAX_LINE_BYTES = 8000  # log routers cut longer lines, Heroku's at 10,000 bytes
+REPEAT_SECONDS = 60.0
+SHORTEST = 16  # of a value that is cut
 
 _TEXT_ATTRIBUTES = ("nats_msg_id", "chat", "kind", "status_code", "attempt", "stream_seq", "duration_ms")
+_COLOURS = {logging.DEBUG: "2", logging.WARNING: "33", logging.ERROR: "31", logging.CRITICAL: "1;31"}
 
 
 class JsonLines(JsonFormatter):
@@ -29,30 +36,72 @@ class JsonLines(JsonFormatter):
         self._scrub = scrub
 
     def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
-        if len(line.encode(errors="replace")) > MAX_LINE_BYTES:
-            line = self._shortened(line)
-        return self._scrub(line)
+        # Before it is cut: half a secret is one still, and no longer known for one.
+        line = self._scrub(super().format(record))
+        return line if _size(line) <= MAX_LINE_BYTES else _shortened(line)
 
-    def _shortened(self, line: str) -> str:
-        # The longest values are cut first: what is left must still be JSON.
-        fields = json.loads(line)
-        limit = MAX_LINE_BYTES // 2
-        while len(line.encode(errors="replace")) > MAX_LINE_BYTES and limit > 16:
-            fields = {
-                k: v[:limit] + "…" if isinstance(v, str) and len(v) > limit else v for k, v in fields.items()
-            }
-            line = json.dumps(fields, ensure_ascii=False, default=str)
-            limit //= 2
-        return line
+
+def _shortened(line: str) -> str:
+    # The longest values are cut first: what is left must still be JSON.
+    fields = json.loads(line)
+    limit = MAX_LINE_BYTES // 2
+    while _size(line) > MAX_LINE_BYTES and limit > SHORTEST:
+        fields = {name: _cut(value, limit) for name, value in fields.items()}
+        line = json.dumps(fields, ensure_ascii=False, default=str)
+        limit //= 2
+    if _size(line) > MAX_LINE_BYTES:  # so many attributes that their names alone are too much
+        kept = {name: fields[name] for name in ("level", "logger", "message", "timestamp") if name in fields}
+        line = json.dumps(kept, ensure_ascii=False, default=str)
+    return line
+
+
+def _cut(value: object, limit: int) -> object:
+    """Beginning and end of what is too long: the end of a traceback says what happened."""
+    text = json.dumps(value, ensure_ascii=False, default=str) if isinstance(value, dict | list) else value
+    if not isinstance(text, str) or len(text) <= limit:
+        return value
+    return f"{text[: limit // 2]} … {text[-limit // 2 :]}"
+
+
+def _size(line: str) -> int:
+    return len(line.encode(errors="replace"))
+
+
+class Repeats(logging.Filter):
+    """Passes what one place of an SDK's says once a minute, with how often it was said since.
+
+    An exporter whose collector is down complains of each export.
+
+    Args:
+        clock: Monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        super().__init__()
+        self._clock = clock
+        self._said: dict[tuple[str, int], float] = {}
+        self._more: Counter[tuple[str, int]] = Counter()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if not record.name.startswith("opentelemetry"):
+            return True
+        place, now = (record.pathname, record.lineno), self._clock()
+        if now < self._said.get(place, float("-inf")) + REPEAT_SECONDS:
+            self._more[place] += 1
+            return False
+        self._said[place] = now
+        if more := self._more.pop(place, 0):
+            record.repeated = more
+        return True
 
 
 class TextLines(logging.Formatter):
     """For people: time, level, words, and the attributes that tell messages apart."""
 
-    def __init__(self, scrub: Scrubber) -> None:
+    def __init__(self, scrub: Scrubber, *, colour: bool = False) -> None:
         super().__init__("%(asctime)s %(levelname)-8s %(message)s", "%H:%M:%S")
         self._scrub = scrub
+        self._colour = colour
 
     def format(self, record: logging.LogRecord) -> str:
         line = super().format(record)
@@ -63,14 +112,21 @@ class TextLines(logging.Formatter):
         ]
         if attributes:
             line += "  " + " ".join(attributes)
-        return self._scrub(line)
+        line = self._scrub(line)
+        if _size(line) > MAX_LINE_BYTES:
+            line = line.encode(errors="replace")[: MAX_LINE_BYTES - 3].decode(errors="ignore") + "…"
+        colour = _COLOURS.get(record.levelno)
+        return f"\x1b[{colour}m{line}\x1b[0m" if self._colour and colour else line
 
 
 def set_up(level: str, form: str, secrets: Iterable[str]) -> None:
     """Send all loggers to stdout in the given form (``json`` or ``text``)."""
     scrub = Scrubber(secrets)
     handler = logging.StreamHandler(sys.stdout)
-    handler.setFormatter(JsonLines(scrub) if form == "json" else TextLines(scrub))
+    handler.setFormatter(
+        JsonLines(scrub) if form == "json" else TextLines(scrub, colour=_in_colour(sys.stdout))
+    )
+    handler.addFilter(Repeats())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(level)
@@ -78,3 +134,8 @@ def set_up(level: str, form: str, secrets: Iterable[str]) -> None:
     sys.excepthook = lambda kind, error, trace: logging.getLogger("telegram_connector").critical(
         "unexpected error", exc_info=(kind, error, trace)
     )
+
+
+def _in_colour(stream: TextIO) -> bool:
+    """On a terminal that can, unless NO_COLOR (https://no-color.org) says otherwise."""
+    return stream.isatty() and os.environ.get("TERM") != "dumb" and not os.environ.get("NO_COLOR")

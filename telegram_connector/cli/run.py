@@ -7,10 +7,11 @@ import queue
 import signal
 import sys
 import threading
+import time
 
 import click
 
-from telegram_connector.cli import logs
+from telegram_connector.cli import logs, otel
 from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import misspelt, relay_settings
 from telegram_connector.errors import RelayFailed
@@ -48,6 +49,7 @@ def run() -> None:
     # SimpleQueue.put is documented as reentrant, so a handler may call it whatever it interrupts. Further
     # signals only add to the queue, which nobody reads by then.
     stops: queue.SimpleQueue[str] = queue.SimpleQueue()
+    exports = otel.Exports() if settings.dormant else otel.set_up(logs.Scrubber(settings.secrets))
     relay = Relay(settings)
     relay.on_end(lambda: stops.put("failed"))
     for signal_number in (signal.SIGTERM, signal.SIGINT):
@@ -55,12 +57,15 @@ def run() -> None:
     if not relay.start():
         return
     reason = stops.get()
+    deadline = time.monotonic() + settings.drain_seconds
     try:
-        relay.stop(reason=reason)
+        relay.stop(max(0.0, settings.drain_seconds - exports.reserve_seconds), reason)
         relay.wait(0)
     except RelayFailed as error:
         logging.getLogger("telegram_connector").critical("%s", error)
         sys.exit(1)
+    finally:
+        exports.close(max(0.0, deadline - time.monotonic()))
 
 
 def _log_thread_error(args: threading.ExceptHookArgs) -> None:
