@@ -119,13 +119,18 @@ class Run:
 
     def _work(self, once: bool) -> None:
         plan, children = self._plan, self._children
-        worker, publisher = (plan.nats, plan.nats) if plan.nats is not None else self._nats_server()
+        given = plan.nats
+        worker, publisher, operator = (given,) * 3 if given is not None else self._nats_server()
         sandbox = self._sandbox() if plan.telegram is None else None
         telegram = sandbox.variables if sandbox else plan.telegram
         if sandbox:
             self._say(f"See the chats in a browser: {sandbox.url}/")
             self._say(f"Sandbox Bot API: {sandbox.url}  (what it got: {sandbox.url}/_sandbox/messages)")
-        self._say(f"Publish from another terminal:\n  {self._publish_line(publisher)}")
+        publish = self._line(publisher, "publish 'Hello'")
+        self._say(f"Publish from another terminal:\n  {publish}")
+        self._say(
+            f"Look at it as an operator (also: pause, dead, ledger):\n  {self._line(operator, 'status')}"
+        )
         env = {**plan.base, **worker, **(telegram or {})}
         if self._is_level:
             env["LOG_LEVEL"] = "DEBUG"
@@ -144,30 +149,28 @@ class Run:
             while True:
                 children.watch()
 
-    def _nats_server(self) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        """Start and provision a server; returns the variables of the worker and of a publisher."""
+    def _nats_server(self) -> tuple[Mapping[str, str], Mapping[str, str], Mapping[str, str]]:
+        """Start and provision a server; returns the variables of worker, publisher and operator."""
         plan, children = self._plan, self._children
         nats = LocalNats(self._folder)
         children.start("nats-server", nats.command, plan.base, self._folder)
         url = children.until(nats.url, "nats-server")
-        worker, publisher, provisioner = (
+        worker, publisher, operator, provisioner = (
             {"NATS_URL": url, "NATS_TELEGRAM_NKEY_SEED": user.seed}
-            for user in (nats.worker, nats.publisher, nats.provisioner)
+            for user in (nats.worker, nats.publisher, nats.operator, nats.provisioner)
         )
         children.run("provision", [*CONNECTOR, "provision"], {**plan.base, **provisioner}, ROOT)
-        return worker, publisher
+        return worker, publisher, operator
 
     def _sandbox(self) -> Sandbox:
         child = self._children.start("sandbox", [*CONNECTOR, "sandbox", "--port", "0"], self._plan.base, ROOT)
         return Sandbox(self._children.until(lambda: _announced(child), "the sandbox's address"))
 
-    def _publish_line(self, env: Mapping[str, str]) -> str:
+    def _line(self, env: Mapping[str, str], command: str) -> str:
         # Ambient variables that are ignored here would count there.
         unset = [f"-u {name}" for name in self._plan.ignored if name in OF_NATS - set(env)]
         given = [f"{name}={shlex.quote(value)}" for name, value in env.items() if not self._plan.nats]
-        return " ".join(
-            [*(["env", *unset] if unset else []), *given, shlex.join(CONNECTOR), "publish 'Hello'"]
-        )
+        return " ".join([*(["env", *unset] if unset else []), *given, shlex.join(CONNECTOR), command])
 
     def _publish(self, demos: Sequence[Demo], env: Mapping[str, str]) -> None:
         envelopes = self._folder / "envelopes"
