@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 import nats
+from nats.js.errors import TooManyStalledMsgsError
 from targets import STUBS, Came
 
 from telegram_connector.bridge import NatsClient
@@ -111,7 +112,7 @@ class Ground:
             time.sleep(0.02)
         try:
             asyncio.run(asyncio.wait_for(_publish_all(settings, bodies), self.left()))
-        except asyncio.TimeoutError:
+        except (asyncio.TimeoutError, TooManyStalledMsgsError):  # what nats-py makes of being cancelled
             raise Failed("publishing was not done in time") from None
         return settings
 
