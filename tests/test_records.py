@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+from collections.abc import Iterator
 from datetime import datetime, timedelta, timezone
 
 import click
@@ -112,6 +113,15 @@ def test_errors_are_one_line_and_exit_code_1(capsys: pytest.CaptureFixture[str])
     assert 'NATS does not allow it: permissions violation for publish to "x"' in lines[1]
 
 
+@pytest.fixture
+def default_sigint() -> Iterator[None]:
+    """Ctrl-C as it is in a terminal: what runs in the background has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("default_sigint")
 def test_the_first_signal_asks_and_the_second_does_what_it_always_does():
     before = signal.getsignal(signal.SIGINT)
     with records.interruptible() as stop:
