@@ -6,8 +6,9 @@ import asyncio
 import json
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from telegram_connector.bridge.link import Link, PermissionDenied
 from telegram_connector.clock import LeaseClock
@@ -56,7 +57,7 @@ class Settler:
 
     Args:
         link: Waits for a live link and returns it.
-        probe: Asks the server something over a link; raises `BridgeError` when it does not answer.
+        probe: Asks for the consumer's info over a link; raises `BridgeError` when the server does not answer.
         changed: Called whenever `unconfirmed` went down.
         suspect: Called when nobody takes settlements: the consumer may be gone.
         bury: Stores a dead letter, however long that takes.
@@ -67,7 +68,7 @@ class Settler:
         self,
         clock: LeaseClock,
         link: Callable[[], Awaitable[Link]],
-        probe: Callable[[Link], Awaitable[object]],
+        probe: Callable[[Link], Awaitable[Mapping[str, Any]]],
         changed: Callable[[], None],
         suspect: Callable[[], None],
         bury: Callable[[int, DeadLetter], Awaitable[None]],
@@ -160,15 +161,20 @@ class Settler:
                 return True
 
     async def _doubt(self, pending: _Pending, link: Link) -> None:
-        """A server that answers a probe, but not this, knows nothing of the delivery any more.
+        """A server that answers a probe, but not this, may know nothing of the delivery any more.
 
-        That one must not keep sends from starting; a dead link must.
+        That one must not keep sends from starting; a dead link must, and so must a server that knows it and
+        cannot settle it, as one without quorum, which goes on answering probes. Once the lease is over it
+        has handed the message over again, or has it settled.
         """
         try:
-            await self._probe(link)
+            info = await self._probe(link)
         except BridgeError:
             return
-        self._uncount(pending)
+        delivery = pending.delivery
+        delivered = int(info.get("delivered", {}).get("stream_seq", 0))
+        if delivered < delivery.id.sequence or self._clock() >= delivery.leased_until:
+            self._uncount(pending)
         await asyncio.sleep(AGAIN_SECONDS)
 
     def supersede(self, sequence: int) -> None:

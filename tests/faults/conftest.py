@@ -15,8 +15,8 @@ from telegram_connector.errors import BridgeError
 from telegram_connector.relay import Relay
 from telegram_connector.sandbox import Sandbox
 from tests.faults.proxy import Proxy
+from tests.fleet import Fleet
 from tests.nats_server import NatsServer
-from tests.test_integration import Fleet
 
 PATIENCE_SECONDS = 60.0
 MARKER_CHAT = "900"
@@ -54,6 +54,15 @@ class FaultFleet(Fleet):
     def arrived(self, count: int, chat: str | None = None) -> None:
         """Wait until so many messages were sent."""
         self.sandbox.wait(count, int(chat) if chat else None, timeout_seconds=PATIENCE_SECONDS)
+
+    def until_no_send_may_start(self) -> None:
+        """Wait until the relay has as many settlements in doubt as it may, or no connection."""
+        running = self._relays[-1]._running
+        assert running is not None
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while running.source.may_send(1):
+            assert time.monotonic() < deadline
+            threading.Event().wait(_PAUSE_SECONDS)
 
     # Relays and load
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from telegram_connector import events
 from telegram_connector.sandbox import Sandbox
 from tests.faults.cluster import Cluster, running_cluster
 from tests.faults.conftest import PATIENCE_SECONDS, FaultFleet
@@ -95,11 +96,18 @@ def test_leadership_steps_down(fleet: FaultFleet, cluster: Cluster) -> None:
 def test_quorum_lost_and_regained(fleet: FaultFleet, cluster: Cluster) -> None:
     leader = cluster.leader(cluster.consumer)
     down = [node for node in cluster.nodes if node is not leader]
-    fleet.load(40)
+    fleet.load(400)
     fleet.arrived(15)
     for node in down:
         node.kill()
+    killed = time.monotonic()
     cluster.until_without_quorum()
+    fleet.until_no_send_may_start()
+    attempted = len(fleet.of(events.Attempted))
+    print(f"no send may start {time.monotonic() - killed:.2f} s after the kill; {attempted} attempts by then")
+    assert attempted < 400
+    cluster.until_without_quorum()
+    assert len(fleet.of(events.Attempted)) <= attempted + 1  # it does not send without being heard
     for node in down:
         node.launch()
     back = time.monotonic()
