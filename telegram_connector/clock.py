@@ -1,12 +1,19 @@
-"""The clock that leases are measured by."""
+"""The clock that leases are measured by, and times as they are written down."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable
+from datetime import datetime, timezone
 
 JUMP_SECONDS = 1.0  # smaller differences between the two clocks are scheduling noise and slewing
+
+
+def timestamp(seconds: float) -> str:
+    """Seconds since 1970 as RFC 3339 in UTC, to the millisecond."""
+    at = datetime.fromtimestamp(seconds, timezone.utc)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 class LeaseClock:

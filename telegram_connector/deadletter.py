@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 import msgspec
 
+from telegram_connector.clock import timestamp
 from telegram_connector.delivery import DeadLetter, Delivery
 from telegram_connector.disposition import Terminal
 from telegram_connector.envelope import MSG_ID_HEADER, decode
@@ -48,14 +49,13 @@ def dead_letter(delivery: Delivery, terminal: Terminal, attempts: int) -> DeadLe
         (ORIGINAL + name[len("Nats-") :] if name.lower().startswith("nats-") else name): value
         for name, value in delivery.headers.items()
     }
-    first_seen = datetime.fromtimestamp(delivery.id.stored_at_ns / 1e9, timezone.utc)
     headers |= {
         REASON: terminal.reason,
         ERROR_CODE: str(terminal.error_code),
         DESCRIPTION: _one_line(terminal.description),
         STREAM_SEQ: str(delivery.id.sequence),
         ATTEMPTS: str(attempts),
-        FIRST_SEEN: first_seen.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+        FIRST_SEEN: timestamp(delivery.id.stored_at_ns / 1e9),
         "Nats-Msg-Id": f"{delivery.id.stream}:{delivery.id.sequence}:{delivery.id.stored_at_ns}",
     }
     return DeadLetter(delivery.payload, headers)

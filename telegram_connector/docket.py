@@ -16,6 +16,7 @@ from typing import Protocol
 
 import msgspec
 
+from telegram_connector.clock import timestamp
 from telegram_connector.delivery import Versioned
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.errors import BridgeError, RevisionMismatch
@@ -38,7 +39,6 @@ from telegram_connector.record import (
     fresh,
     key_of,
     payload_hash,
-    timestamp,
 )
 from telegram_connector.topology import LEDGER_BUCKET
 

@@ -23,6 +23,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+# JetStream's own codes that are looked at (`ApiError.err_code`; read in nats-server's errors.json).
+CONSUMER_NOT_FOUND = 10014
+NO_MESSAGE_FOUND = 10037
+STREAM_NOT_FOUND = 10059
+SUBJECTS_OVERLAP = 10065
+WRONG_LAST_SEQUENCE = 10071
+
 _LONGEST_WORDS = 300  # of what a fault quotes
 
 

@@ -18,10 +18,18 @@ from typing import Protocol, TypeAlias
 
 import msgspec
 
+from telegram_connector.clock import timestamp
 from telegram_connector.delivery import Delivery, Records
 from telegram_connector.disposition import Ambiguous, Concluded, Deferred, Sent, Terminal, Tried
 from telegram_connector.envelope import TelegramOutbound
-from telegram_connector.errors import ApiError, BridgeError, LedgerError, RevisionMismatch, Unanswered
+from telegram_connector.errors import (
+    STREAM_NOT_FOUND,
+    ApiError,
+    BridgeError,
+    LedgerError,
+    RevisionMismatch,
+    Unanswered,
+)
 from telegram_connector.events import LedgerBack, LedgerUnavailable, Observer
 from telegram_connector.links import NOT_AVAILABLE, Link, Links, wait
 from telegram_connector.record import (
@@ -40,7 +48,6 @@ from telegram_connector.record import (
     key_of,
     merged,
     outcome,
-    timestamp,
 )
 from telegram_connector.topology import LEDGER_BUCKET
 
@@ -48,7 +55,6 @@ ASK_SECONDS = 2.0
 AVOID_SECONDS = 5.0  # after no answer, where sends go on without the ledger
 RACES = 4
 UNCONFIRMED = -1
-STREAM_NOT_FOUND = 10059
 LINKS_OWED = 10_000  # some 20 MB; what is more than that stays on record as missing
 AGAIN_FIRST_SECONDS = 0.5
 AGAIN_CAP_SECONDS = 15.0

@@ -20,13 +20,13 @@ from telegram_connector.bridge import KeyValue, NatsClient
 from telegram_connector.bridge.consumer import nanoseconds
 from telegram_connector.bridge.kv import NoBucket
 from telegram_connector.bridge.link import PermissionDenied
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND
 from telegram_connector.bridge.stored import headers
+from telegram_connector.clock import timestamp
 from telegram_connector.deadletter import REASON
-from telegram_connector.errors import ApiError
+from telegram_connector.errors import NO_MESSAGE_FOUND, ApiError
 from telegram_connector.pauses import Pause, Pauses
 from telegram_connector.settings import NatsSettings
-from telegram_connector.status import Status, at, read_answers
+from telegram_connector.status import Status, read_answers
 from telegram_connector.topology import STATE_BUCKET
 
 VERSION = 1
@@ -128,7 +128,7 @@ class Observatory:
         groups = consumer.get("priority_groups")
         dead_letters = self._dead_letters()
         return Overview(
-            at=at(self._wall()),
+            at=timestamp(self._wall()),
             stream=settings.stream,
             durable=settings.durable,
             backlog=self._queue(consumer, "num_pending", "delivered"),
@@ -187,7 +187,7 @@ class Observatory:
         if oldest is None:
             return Queue(int(consumer[count]))
         stored = nanoseconds(str(oldest["message"]["time"])) / 1e9
-        return Queue(int(consumer[count]), at(stored), round(max(0.0, self._wall() - stored), 1))
+        return Queue(int(consumer[count]), timestamp(stored), round(max(0.0, self._wall() - stored), 1))
 
     def _pauses(self) -> list[Paused] | None:
         settings, wall = self._settings, self._wall()
@@ -270,4 +270,4 @@ class Observatory:
 
 def _paused(chat: str, pause: Pause, wall: float) -> Paused:
     left = None if pause.until is None else round(pause.until - wall, 1)
-    return Paused(chat or None, at(pause.since), left, pause.reason)
+    return Paused(chat or None, timestamp(pause.since), left, pause.reason)

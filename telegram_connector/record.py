@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from datetime import datetime, timezone
 from typing import Any, NamedTuple
 
 import msgspec
 
+from telegram_connector.clock import timestamp
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
@@ -191,12 +191,6 @@ def payload_hash(envelope: TelegramOutbound) -> str:
 def chat_hash(bot: str, chat: str) -> str:
     """A chat without its id in the clear; the same for the same bot and chat."""
     return _hash(PROVIDER, bot, chat)
-
-
-def timestamp(seconds: float) -> str:
-    """Seconds since 1970 as RFC 3339 in UTC, to the millisecond."""
-    at = datetime.fromtimestamp(seconds, timezone.utc)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def fresh(

@@ -9,8 +9,9 @@ from typing import Literal
 
 import msgspec
 
+from telegram_connector.clock import timestamp
 from telegram_connector.events import FiguresTold, HeartbeatUnheard, Observer
-from telegram_connector.status import Status, at
+from telegram_connector.status import Status
 
 HEARTBEAT_SECONDS = 10.0
 LOOK_SECONDS = 1.0
@@ -108,7 +109,7 @@ class Reporter:
         status = self._status()
         return msgspec.json.encode(
             Heartbeat(
-                at=at(self._wall()),
+                at=timestamp(self._wall()),
                 every_seconds=HEARTBEAT_SECONDS,
                 id=status.id,
                 host=status.host,

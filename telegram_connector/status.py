@@ -9,11 +9,11 @@ import heapq
 import threading
 from collections import Counter
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Annotated, Literal
 
 import msgspec
 
+from telegram_connector.clock import timestamp
 from telegram_connector.disposition import Sent, Terminal
 from telegram_connector.events import Attempted, Event
 from telegram_connector.lanes import Lanes
@@ -191,7 +191,7 @@ class Figures:
                 sent=self._counts["sent"],
                 retried=self._counts["retried"],
                 dropped=dict(self._reasons),
-                last_sent_at=None if self._last_sent is None else at(self._last_sent),
+                last_sent_at=None if self._last_sent is None else timestamp(self._last_sent),
                 rates=Rates(_rates(self._sent, now), _rates(self._retried, now), _rates(self._dropped, now)),
             )
 
@@ -228,7 +228,7 @@ def work_of(lanes: Lanes, pauses: Pauses, unconfirmed: int, now: float, wall: fl
         pauses=[
             PausedNow(
                 chat or None,
-                at(pause.since),
+                timestamp(pause.since),
                 None if pause.until is None else round(pause.until - wall, 1),
                 pause.reason[:MAX_REASON],
                 lanes.waiting_for(chat) if chat else lanes.waiting,
@@ -254,9 +254,3 @@ def _bot(lanes: Lanes, now: float) -> BotHold | None:
         return None
     next_try = max(0.0, gate.held_until - now)
     return BotHold(gate.reason[:MAX_REASON], gate.fault, round(now - gate.closed_at, 1), round(next_try, 1))
-
-
-def at(wall: float) -> str:
-    """Seconds since 1970 as RFC 3339, in UTC."""
-    moment = datetime.fromtimestamp(wall, timezone.utc).isoformat(timespec="milliseconds")
-    return moment.replace("+00:00", "Z")

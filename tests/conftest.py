@@ -7,7 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.nats_server import NatsServer, running_server
+pytest.register_assert_rewrite("tests.fleet")
+
+from telegram_connector.sandbox import Sandbox  # noqa: E402
+from tests.fleet import Fleet  # noqa: E402
+from tests.nats_server import NatsServer, running_server  # noqa: E402
 
 
 @pytest.fixture(autouse=True)
@@ -27,3 +31,12 @@ def nats_server() -> Iterator[NatsServer]:
     with running_server() as server:
         server.provision()
         yield server
+
+
+@pytest.fixture
+def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
+    """A server and a sandbox; the relays that a test starts on them are stopped."""
+    with Sandbox() as sandbox:
+        fleet = Fleet(nats_server, sandbox)
+        yield fleet
+        fleet.stop()

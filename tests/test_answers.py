@@ -12,8 +12,8 @@ import pytest
 from telegram_connector import events
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.sandbox import Sandbox
+from tests.fleet import PATIENCE_SECONDS, Fleet
 from tests.nats_server import running_server
-from tests.test_integration import PATIENCE_SECONDS, Fleet
 
 CATALOGUE = json.loads((Path(__file__).parent / "data" / "telegram_errors.json").read_text())
 # What a class leads to: (settled, how often it is sent in all, delivered in the end).

@@ -6,7 +6,6 @@ import base64
 import json
 import signal
 import threading
-from collections.abc import Iterator
 from urllib.parse import quote
 
 import pytest
@@ -14,30 +13,11 @@ from click.testing import CliRunner
 
 from telegram_connector.cli import main
 from telegram_connector.cli.logs import MAX_LINE_BYTES, JsonLines, Scrubber
-from telegram_connector.sandbox import Sandbox
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet, numbered, worker_env
 from tests.nats_server import NatsServer, running_server
 from tests.process import Process
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        yield Fleet(nats_server, sandbox)
-
-
-def worker_env(fleet: Fleet, **more: str) -> dict[str, str]:
-    return {
-        "TELEGRAM_BOT_TOKEN": TOKEN,
-        "TELEGRAM_CHAT_ID": "1",
-        "NATS_URL": fleet.server.url,
-        "NATS_TELEGRAM_NKEY_SEED": fleet.server.worker_seed,
-        "TELEGRAM_API_BASE_URL": fleet.sandbox.url,
-        "TG_NAK_BACKOFF_SECS": "0.2",
-        **more,
-    }
 
 
 def invoke(*arguments: str, stdin: str | None = None, **env: str) -> tuple[int, str]:

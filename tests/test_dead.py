@@ -24,10 +24,11 @@ from telegram_connector.disposition import Terminal
 from telegram_connector.envelope import TelegramOutbound, decode
 from telegram_connector.errors import BridgeError, Disconnected, Unanswered
 from telegram_connector.marks import Change, Leave, Refuse
+from telegram_connector.sandbox import Sandbox
 from tests.fakes import make_delivery
+from tests.fleet import Fleet, numbered
 from tests.nats_server import NatsServer
 from tests.process import Process
-from tests.test_integration import Fleet, Sandbox, numbered
 
 pytestmark = pytest.mark.integration
 

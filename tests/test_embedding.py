@@ -9,7 +9,6 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,23 +17,13 @@ from telegram_connector import events
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.errors import RelayFailed
 from telegram_connector.relay import Relay
-from telegram_connector.sandbox import Sandbox
 from telegram_connector.settings import Settings
-from tests.nats_server import NatsServer
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 from tests.process import Process
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 
 ROOT = Path(__file__).parents[1]
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 def environment(fleet: Fleet) -> dict[str, str]:

@@ -13,9 +13,9 @@ import pytest
 
 from telegram_connector.projection import Reason
 from telegram_connector.sandbox import Sandbox
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet
 from tests.nats_server import NatsServer
 from tests.process import Process
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet
 from tests.test_ledger_commands import Desk
 
 ROOT = Path(__file__).parents[1]

@@ -11,15 +11,16 @@ import pytest
 from click.testing import CliRunner, Result
 
 from telegram_connector.cli import main
+from telegram_connector.clock import timestamp
 from telegram_connector.disposition import Terminal
 from telegram_connector.envelope import TelegramOutbound
-from telegram_connector.record import AMBIGUOUS, encode, fresh, timestamp
+from telegram_connector.record import AMBIGUOUS, encode, fresh
 from telegram_connector.sandbox import Sandbox
+from tests.fleet import TOKEN
 from tests.nats_server import NatsServer
 from tests.process import Process
 from tests.test_dead import Desk
 from tests.test_help import LEAVES, examples, exit_codes
-from tests.test_integration import TOKEN
 
 NOWHERE = {"NATS_URL": "nats://127.0.0.1:1", "NATS_AUTH": "none"}
 WRONG = {"NATS_URL": "http://nowhere", "TG_ACK_WAIT_SECS": "soon", "TELEGRAM_BOT_TOKEN": "no token"}

@@ -17,10 +17,9 @@ import pytest
 from telegram_connector import events
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.sandbox import Sandbox
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet, numbered, worker_env
 from tests.nats_server import NatsServer
 from tests.process import Process
-from tests.test_cli import worker_env
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 from tests.test_pause import command
 from tests.test_status import until_answered
 

@@ -6,7 +6,7 @@ import base64
 import json
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -43,11 +43,10 @@ from telegram_connector.record import (
 )
 from telegram_connector.record import decode as read_record
 from telegram_connector.record import encode as write_record
-from telegram_connector.sandbox import Sandbox
 from tests.fakes import make_delivery
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet
 from tests.nats_server import NatsServer
 from tests.process import Process
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet
 
 pytestmark = pytest.mark.integration
 
@@ -842,14 +841,6 @@ def test_without_nats_and_without_settings(desk: Desk) -> None:
 
 
 # With a connector
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 def until(condition: Callable[[], bool]) -> None:

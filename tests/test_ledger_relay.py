@@ -23,10 +23,9 @@ from telegram_connector.record import encode as encode_record
 from telegram_connector.relay import Relay
 from telegram_connector.sandbox import Sandbox
 from telegram_connector.topology import LEDGER_BUCKET, LINKS_BUCKET, ledger_bucket, links_bucket
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet, numbered, worker_env
 from tests.nats_server import NatsServer
 from tests.process import Process
-from tests.test_cli import worker_env
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(240)]
 

@@ -21,23 +21,14 @@ from telegram_connector.cli import otel
 from telegram_connector.cli.logs import Scrubber
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.publisher import Publisher
-from telegram_connector.sandbox import Sandbox
 from tests.collector import Collector, attributes, collecting
-from tests.nats_server import NatsServer
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet, numbered, worker_env
 from tests.process import Process
-from tests.test_cli import worker_env
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 
 ROOT = Path(__file__).parents[1]
 OLD_SDK = tuple(map(int, importlib.metadata.version("opentelemetry-sdk").split(".")[:2])) < (1, 36)
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        yield Fleet(nats_server, sandbox)
 
 
 @pytest.fixture

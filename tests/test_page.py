@@ -27,19 +27,11 @@ from telegram_connector.page import CLIENT_SECONDS, MAX_REQUESTS, Page, Reply
 from telegram_connector.relay import Relay
 from telegram_connector.sandbox import Sandbox
 from telegram_connector.settings import Settings
-from tests.nats_server import NatsServer, free_port
+from tests.fleet import PATIENCE_SECONDS, Fleet, numbered
+from tests.nats_server import free_port
 from tests.test_instruments import attempted
-from tests.test_integration import PATIENCE_SECONDS, Fleet, numbered
 
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 def get(port: int, path: str, accept: str = "", host: str = "127.0.0.1") -> tuple[int, str, str]:

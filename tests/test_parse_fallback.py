@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,10 +17,8 @@ from telegram_connector.disposition import Ambiguous, Deferred, Disposition, Sen
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.ledger import Entry, NullLedger, Opened, Outgoing
 from telegram_connector.record import AMBIGUOUS, SENT, TERMINAL
-from telegram_connector.sandbox import Sandbox
 from telegram_connector.telemetry import log_event
-from tests.nats_server import NatsServer
-from tests.test_integration import Fleet
+from tests.fleet import Fleet
 from tests.test_ledger_commands import Desk, until
 
 CATALOGUE = json.loads((Path(__file__).parent / "data" / "telegram_errors.json").read_text())
@@ -150,14 +148,6 @@ def test_where_the_second_send_cannot_be_recorded_it_is_not_begun() -> None:
 
 
 # With a relay, a ledger and a Bot API
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 def messages() -> list[TelegramOutbound]:

@@ -7,7 +7,6 @@ import queue
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -24,14 +23,11 @@ from telegram_connector.lanes import Item, Lanes
 from telegram_connector.operating import Switch
 from telegram_connector.pauses import Pause, Pauses
 from telegram_connector.pausing import READ_EVERY_SECONDS, Pausing
-from telegram_connector.sandbox import Sandbox
 from telegram_connector.topology import STATE_BUCKET
 from tests.fakes import make_delivery
-from tests.nats_server import NatsServer
+from tests.fleet import PATIENCE_SECONDS, Fleet, numbered, worker_env
 from tests.process import Process
 from tests.test_alerts import read as read_alert
-from tests.test_cli import worker_env
-from tests.test_integration import PATIENCE_SECONDS, Fleet, numbered
 from tests.test_status import operator_env, shown, until_answered
 from tests.test_worker import Rig, in_seconds, rig
 
@@ -346,14 +342,6 @@ def test_it_is_read_anew_before_the_first_send_however_lately_it_was_read() -> N
 
 
 # The commands
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 def command(fleet: Fleet, *arguments: str, seed: str = "") -> str:

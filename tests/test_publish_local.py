@@ -39,9 +39,8 @@ from telegram_connector.projection import (
 )
 from telegram_connector.publisher import Published, Publisher, Withheld
 from telegram_connector.record import AMBIGUOUS, CANCELLED, PENDING, SENT, Record
-from telegram_connector.sandbox import Sandbox
+from tests.fleet import TOKEN, Fleet
 from tests.nats_server import PERMISSIONS, NatsServer
-from tests.test_integration import TOKEN, Fleet
 from tests.test_ledger_commands import Desk, until
 
 ROOT = Path(__file__).parents[1]
@@ -155,14 +154,6 @@ def team(nats_server: NatsServer) -> Iterator[Team]:
     team = Team(nats_server)
     with team.publisher:
         yield team
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 # From the decision to the chat

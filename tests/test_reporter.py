@@ -7,7 +7,6 @@ import json
 import queue
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -16,21 +15,11 @@ import pytest
 from telegram_connector import events
 from telegram_connector.events import FiguresTold, HeartbeatUnheard
 from telegram_connector.reporter import HEARTBEAT_SECONDS, Heartbeat, Reporter
-from telegram_connector.sandbox import Sandbox
 from telegram_connector.status import BotHold, PausedNow, Tally
-from tests.nats_server import NatsServer
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 from tests.test_instruments import NO_RATES, status
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 
 IDLE = {"outstanding": 0, "waiting": 0, "in_flight": 0, "awaited": 0, "holds": [], "holds_in_all": 0}
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 class Desk:

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Iterator
 
 import pytest
 
 from telegram_connector import events
 from telegram_connector.envelope import TelegramOutbound
-from telegram_connector.sandbox import Sandbox
-from tests.nats_server import NatsServer
+from tests.fleet import PATIENCE_SECONDS, Fleet, numbered, worker_env
 from tests.process import Process
-from tests.test_cli import worker_env
-from tests.test_integration import PATIENCE_SECONDS, Fleet, numbered
 
 pytestmark = pytest.mark.integration
 
 TAKEOVER = "2"
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 def in_order(fleet: Fleet, count: int, chats: int) -> bool:

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -29,19 +28,9 @@ from telegram_connector.lanes import Item, Lanes
 from telegram_connector.overview import Observatory, Overview
 from telegram_connector.pauses import Pause, Pauses
 from telegram_connector.rates import Rate
-from telegram_connector.sandbox import Sandbox
 from telegram_connector.status import NAMED, Figures, decode, read_answers, work_of
 from tests.fakes import make_delivery
-from tests.nats_server import NatsServer
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet, numbered
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 
 
 def operator_env(fleet: Fleet, seed: str = "") -> dict[str, str]:

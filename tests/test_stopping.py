@@ -6,26 +6,18 @@ import re
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
 
-from telegram_connector.sandbox import Sandbox
-from tests.nats_server import NatsServer, free_port
+from tests.fleet import TOKEN, Fleet, numbered, worker_env
+from tests.nats_server import free_port
 from tests.process import Process
-from tests.test_cli import worker_env
-from tests.test_integration import TOKEN, Fleet, numbered
 
 DRAIN_SECONDS = 8.0
 
 pytestmark = pytest.mark.integration
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        yield Fleet(nats_server, sandbox)
 
 
 def unreachable(fleet: Fleet, stack: ExitStack) -> tuple[dict[str, str], str]:

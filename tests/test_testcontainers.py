@@ -22,8 +22,8 @@ from telegram_connector.relay import Relay
 from telegram_connector.sandbox import Sandbox
 from telegram_connector.settings import NatsSettings, Settings
 from telegram_connector.topology import provisioned
+from tests.fleet import PATIENCE_SECONDS, TOKEN
 from tests.nats_server import binary
-from tests.test_integration import PATIENCE_SECONDS, TOKEN
 
 # testcontainers warns of its own waiting decorator, and leaves its client's sockets to the collector.
 pytestmark = [

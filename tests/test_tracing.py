@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,12 +21,10 @@ from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.events import Subject
 from telegram_connector.publisher import Publisher
 from telegram_connector.relay import Relay
-from telegram_connector.sandbox import Sandbox
 from telegram_connector.traceparent import carried, continued
 from telegram_connector.tracing import Tracing, untraced
 from tests.fakes import FakeApi, FakeSource, make_delivery
-from tests.nats_server import NatsServer
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet
+from tests.fleet import PATIENCE_SECONDS, TOKEN, Fleet
 
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 TRACEPARENT = f"00-{TRACE}-b7ad6b7169203331-01"
@@ -51,14 +48,6 @@ class Recorder:
 
     def tracing(self) -> Tracing:
         return Tracing("telegram.outbound", "tg_outbound", "https://api.telegram.org", self.provider)
-
-
-@pytest.fixture
-def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
-    with Sandbox() as sandbox:
-        fleet = Fleet(nats_server, sandbox)
-        yield fleet
-        fleet.stop()
 
 
 def attributes(span: ReadableSpan) -> dict[str, Any]:

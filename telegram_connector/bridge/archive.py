@@ -13,10 +13,9 @@ from telegram_connector import links, record
 from telegram_connector.bridge.client import AT_ONCE, NatsClient
 from telegram_connector.bridge.deadletters import UNMARKED, DeadLetters
 from telegram_connector.bridge.kv import KeyValue
-from telegram_connector.bridge.store import STREAM_NOT_FOUND
 from telegram_connector.bridge.stored import data, each, headers
 from telegram_connector.deadletter import REASON, STREAM_SEQ, Letter
-from telegram_connector.errors import ApiError, LedgerError, Unanswered
+from telegram_connector.errors import STREAM_NOT_FOUND, ApiError, LedgerError, Unanswered
 from telegram_connector.links import Link, message_key, msg_id_key
 from telegram_connector.record import Record
 from telegram_connector.resolution import is_original, link_of, read_time

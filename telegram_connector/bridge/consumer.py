@@ -12,13 +12,11 @@ from typing import Any
 from telegram_connector import topology
 from telegram_connector.bridge.floor import Floor
 from telegram_connector.bridge.link import Link, PermissionDenied
-from telegram_connector.errors import ApiError, BridgeError
+from telegram_connector.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError, BridgeError
 from telegram_connector.events import Bound, ConsumerDiffers, ConsumerUpdated, Observer
 from telegram_connector.settings import NatsSettings
 from telegram_connector.topology import NS
 
-CONSUMER_NOT_FOUND = 10014
-STREAM_NOT_FOUND = 10059
 # Up to nats-server 2.11 a consumer's `created` changes once, by 0.1 to 0.5 ms (measured), when the server
 # that made it is started again: it was the time in memory before, and is that of the file from then on.
 SAME_SECONDS = 0.1

@@ -17,13 +17,12 @@ import msgspec
 
 from telegram_connector.bridge.client import NatsClient
 from telegram_connector.bridge.consumer import nanoseconds
-from telegram_connector.bridge.graveyard import STREAM_NOT_FOUND
 from telegram_connector.bridge.kv import KeyValue, NoBucket
 from telegram_connector.bridge.stored import data, each, headers
 from telegram_connector.clock import LeaseClock
 from telegram_connector.deadletter import RESENT_OF, Copy, Letter, copy, size
 from telegram_connector.envelope import MSG_ID_HEADER
-from telegram_connector.errors import ApiError, BridgeError, EnvelopeError
+from telegram_connector.errors import STREAM_NOT_FOUND, ApiError, BridgeError, EnvelopeError
 from telegram_connector.marks import Change, Claim, Finish, Leave, Mark, Refuse, key, next_step, no_envelope
 from telegram_connector.settings import NatsSettings
 from telegram_connector.topology import NS, STATE_BUCKET

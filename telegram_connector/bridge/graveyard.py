@@ -9,11 +9,10 @@ from collections.abc import Awaitable, Callable
 from telegram_connector.bridge.link import Link
 from telegram_connector.deadletter import fitting
 from telegram_connector.delivery import DeadLetter
-from telegram_connector.errors import ApiError, BridgeError
+from telegram_connector.errors import STREAM_NOT_FOUND, ApiError, BridgeError
 from telegram_connector.events import DeadLetterDelayed, DeadStreamMissing, Observer
 from telegram_connector.settings import NatsSettings
 
-STREAM_NOT_FOUND = 10059
 AGAIN_FIRST_SECONDS = 0.5
 AGAIN_CAP_SECONDS = 30.0
 

@@ -7,13 +7,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from telegram_connector.bridge.client import NatsClient
-from telegram_connector.bridge.store import (
-    EXPECTED_REVISION,
+from telegram_connector.bridge.store import EXPECTED_REVISION
+from telegram_connector.errors import (
     NO_MESSAGE_FOUND,
     STREAM_NOT_FOUND,
     WRONG_LAST_SEQUENCE,
+    ApiError,
+    BridgeError,
 )
-from telegram_connector.errors import ApiError, BridgeError
 
 
 class NoBucket(BridgeError):

@@ -26,10 +26,11 @@ from telegram_connector.bridge.client import PublishAck, receipt
 from telegram_connector.bridge.kv import NoBucket
 from telegram_connector.bridge.link import REQUEST_SECONDS, ConnectError, Link, PermissionDenied
 from telegram_connector.bridge.loop import LoopThread, result_or
-from telegram_connector.bridge.store import STREAM_NOT_FOUND, Bucket
+from telegram_connector.bridge.store import Bucket
 from telegram_connector.delivery import Versioned
 from telegram_connector.envelope import MSG_ID_HEADER
 from telegram_connector.errors import (
+    STREAM_NOT_FOUND,
     ApiError,
     BridgeError,
     Disconnected,

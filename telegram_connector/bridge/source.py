@@ -17,7 +17,7 @@ from telegram_connector.bridge.consumer import BoundConsumer
 from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.loop import LoopThread, result_or
 from telegram_connector.bridge.settler import Settler
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND, Bucket
+from telegram_connector.bridge.store import Bucket
 from telegram_connector.bridge.supervisor import Supervisor
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import (
@@ -32,7 +32,7 @@ from telegram_connector.delivery import (
     Term,
     Versioned,
 )
-from telegram_connector.errors import ApiError, BridgeError
+from telegram_connector.errors import NO_MESSAGE_FOUND, ApiError, BridgeError
 from telegram_connector.events import Observer, ThreadDied
 from telegram_connector.settings import NatsSettings
 

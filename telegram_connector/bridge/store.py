@@ -8,12 +8,17 @@ from collections.abc import Callable
 
 from telegram_connector.bridge.link import Link
 from telegram_connector.delivery import Versioned
-from telegram_connector.errors import ApiError, BridgeError, Disconnected, RevisionMismatch
+from telegram_connector.errors import (
+    NO_MESSAGE_FOUND,
+    STREAM_NOT_FOUND,
+    WRONG_LAST_SEQUENCE,
+    ApiError,
+    BridgeError,
+    Disconnected,
+    RevisionMismatch,
+)
 
-NO_MESSAGE_FOUND = 10037
-WRONG_LAST_SEQUENCE = 10071
 EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
-STREAM_NOT_FOUND = 10059
 
 
 class Bucket:

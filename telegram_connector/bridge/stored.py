@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from telegram_connector.bridge.client import AT_ONCE, NatsClient
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND
-from telegram_connector.errors import ApiError
+from telegram_connector.errors import NO_MESSAGE_FOUND, ApiError
 
 
 def each(client: NatsClient, stream: str, sequences: Sequence[int]) -> Iterator[dict[str, Any]]:

@@ -21,13 +21,7 @@ from tenacity import (
     wait_random,
 )
 
-from telegram_connector.bridge.consumer import (
-    CONSUMER_NOT_FOUND,
-    STREAM_NOT_FOUND,
-    BindError,
-    BoundConsumer,
-    bind,
-)
+from telegram_connector.bridge.consumer import BindError, BoundConsumer, bind
 from telegram_connector.bridge.floor import FloorKeeper
 from telegram_connector.bridge.graveyard import Graveyard
 from telegram_connector.bridge.intake import Intake
@@ -36,7 +30,7 @@ from telegram_connector.bridge.pull import ConsumerGoneError, Pull
 from telegram_connector.bridge.store import Bucket
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import Delivery, Entry
-from telegram_connector.errors import ApiError, BridgeError, Unanswered
+from telegram_connector.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError, BridgeError, Unanswered
 from telegram_connector.events import (
     BindFailed,
     Connected,

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 
 from telegram_connector.bridge.consumer import BoundConsumer, nanoseconds
 from telegram_connector.bridge.link import Link
-from telegram_connector.bridge.store import NO_MESSAGE_FOUND
 from telegram_connector.delivery import DeliveryId, Missed, Taken
-from telegram_connector.errors import ApiError, BridgeError
+from telegram_connector.errors import NO_MESSAGE_FOUND, ApiError, BridgeError
 from telegram_connector.settings import NatsSettings
 
 LOOK_UP_AT_MOST = 1000

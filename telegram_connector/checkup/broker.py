@@ -16,7 +16,7 @@ from telegram_connector.bridge.link import ConnectError, PermissionDenied
 from telegram_connector.checkup.finding import Finding, Severity, skip
 from telegram_connector.checkup.rights import Permissions, Right, covers, needed, needed_by_ledger, overlap
 from telegram_connector.checkup.skew import Reading, epoch_seconds, reading
-from telegram_connector.errors import ApiError, BridgeError
+from telegram_connector.errors import CONSUMER_NOT_FOUND, STREAM_NOT_FOUND, ApiError, BridgeError
 from telegram_connector.settings import Settings
 
 NATS = "NATS"
@@ -28,8 +28,6 @@ SUBJECTS = "subjects"
 BUCKET = "bucket"
 LEDGER = "ledger"
 
-CONSUMER_NOT_FOUND = 10014
-STREAM_NOT_FOUND = 10059
 NOT_ENABLED = (10039, 10076)  # for the account, on the server
 WHO_AM_I = "$SYS.REQ.USER.INFO"
 STREAM_NAMES = "$JS.API.STREAM.NAMES"

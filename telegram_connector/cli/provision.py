@@ -10,10 +10,7 @@ from telegram_connector import topology
 from telegram_connector.bridge import NatsClient
 from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import nats_settings
-from telegram_connector.errors import ApiError, BridgeError
-
-STREAM_NOT_FOUND = 10059
-SUBJECTS_OVERLAP = 10065
+from telegram_connector.errors import STREAM_NOT_FOUND, SUBJECTS_OVERLAP, ApiError, BridgeError
 
 
 @click.command(

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 import click
 
+from telegram_connector import clock
 from telegram_connector.bridge.link import PermissionDenied
 from telegram_connector.cli.check import printable
 from telegram_connector.errors import TelegramConnectorError
@@ -80,7 +81,7 @@ def utc_now() -> datetime:
 
 def timestamp(at: datetime) -> str:
     """A time in RFC 3339, UTC, milliseconds."""
-    return at.astimezone(timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    return clock.timestamp(at.timestamp())
 
 
 def age(at: datetime, now: datetime) -> str:

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from telegram_connector.bridge import NatsClient
-from telegram_connector.errors import ApiError, BridgeError
+from telegram_connector.errors import STREAM_NOT_FOUND, ApiError, BridgeError
 from telegram_connector.settings import NatsSettings
 from telegram_connector.topology import provisioned
 from tests.nats_server import NatsServer, binary, free_port
 
 SIZE = 3
 PATIENCE_SECONDS = 60.0
-STREAM_NOT_FOUND = 10059
 _OF_ONE_NODE = ("folder", "port", "extra", "process", "_listeners")
 
 

@@ -21,8 +21,8 @@ from telegram_connector.disposition import Ambiguous, Sent, Terminal, Transient,
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.sandbox import Sandbox
 from telegram_connector.telegram import TelegramClient
+from tests.fleet import PATIENCE_SECONDS, Fleet, numbered
 from tests.nats_server import NatsServer
-from tests.test_integration import PATIENCE_SECONDS, Fleet, numbered
 from tests.test_telegram_sockets import (  # noqa: F401 - `tls` needs `certificate`
     answer,
     certificate,

@@ -20,9 +20,9 @@ from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.loop import LoopThread
 from telegram_connector.envelope import TelegramOutbound, encode
 from telegram_connector.sandbox import Sandbox
+from tests.fleet import PATIENCE_SECONDS, Fleet, numbered, worker_env
 from tests.nats_server import NatsServer
 from tests.process import Process
-from tests.test_integration import PATIENCE_SECONDS, TOKEN, Fleet, numbered
 
 pytestmark = pytest.mark.integration
 
@@ -42,18 +42,6 @@ MAX_PAYLOAD = 1024 * 1024  # of a server, by default: headers and body
 def fleet(nats_server: NatsServer) -> Iterator[Fleet]:
     with Sandbox() as sandbox:
         yield Fleet(nats_server, sandbox)
-
-
-def worker_env(fleet: Fleet, **more: str) -> dict[str, str]:
-    return {
-        "TELEGRAM_BOT_TOKEN": TOKEN,
-        "TELEGRAM_CHAT_ID": "1",
-        "NATS_URL": fleet.server.url,
-        "NATS_TELEGRAM_NKEY_SEED": fleet.server.worker_seed,
-        "TELEGRAM_API_BASE_URL": fleet.sandbox.url,
-        "TG_NAK_BACKOFF_SECS": "0.2",
-        **more,
-    }
 
 
 def until(condition: Any, patience_seconds: float = PATIENCE_SECONDS) -> None:
