@@ -14,6 +14,7 @@ from telegram_connector.delivery import Ack, Delivery, DeliveryId, MessageSource
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
+    Concluded,
     Disposition,
     Migrated,
     Sent,
@@ -136,12 +137,22 @@ class Settling:
                 self._lanes.put_back(item)
         self._report(item, settlement, attempts, seconds)
 
-    def expire(self, item: Item, now: float) -> None:
-        """Drop a message that was taken out of its lane because it is too old."""
-        expired = Terminal(0, "expired before it could be sent", "expired")
+    def expire(self, item: Item, outcome: Concluded | Terminal | Ambiguous, now: float) -> None:
+        """Settle a message that was taken out of its lane because it is too old."""
         attempts = self._state.attempts(item.delivery.id)
-        self._bury(item, expired, attempts, now)
-        self._report(item, Settlement(expired, Term("expired")), attempts, 0.0)
+        settlement = settle(
+            outcome,
+            attempts=attempts,
+            policy=self._policy_now(),
+            bot_wait_seconds=0.0,
+            last_hand_over=False,
+            random=self._random,
+        )
+        if isinstance(settlement.command, Ack):
+            self._finish(item.delivery, Ack(), now)
+        else:
+            self._bury(item, settlement.disposition, attempts, now)
+        self._report(item, settlement, attempts, 0.0)
 
     def give_back(self, items: list[Item], now: float) -> None:
         """Nak in stream order; what waits for a hold, or for what was nak'd before it, not before that."""

@@ -5,6 +5,7 @@ Called under the worker's lock, twice a second. Nothing here waits: answers are 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 
@@ -48,12 +49,24 @@ class _Others:
 
 
 class Upkeep:
-    """Keeps what waits in the lanes ours, and lets go of what is not or must not wait any longer."""
+    """Keeps what waits in the lanes ours, and lets go of what is not or must not wait any longer.
 
-    def __init__(self, lanes: Lanes, source: MessageSource, settling: Settling, observe: Observer) -> None:
+    Args:
+        expire: Called with what is too old to be sent, after it was taken out of its lane.
+    """
+
+    def __init__(
+        self,
+        lanes: Lanes,
+        source: MessageSource,
+        settling: Settling,
+        expire: Callable[[Item], None],
+        observe: Observer,
+    ) -> None:
         self._lanes = lanes
         self._source = source
         self._settling = settling
+        self._expire = expire
         self._observe = observe
         self._extending: tuple[Future[float | None], list[Item]] | None = None
         self._looking_up: list[tuple[Future[bool | None], int, str]] = []
@@ -80,7 +93,7 @@ class Upkeep:
         if now >= self._next_expiry:
             self._next_expiry = now + EXPIRY_EVERY_SECONDS
             for item in self._lanes.expired(wall):
-                self._settling.expire(item, now)
+                self._expire(item)
             self._report_age(wall)
         self._report_saturation()
         for item in self._lanes.delayed(now):

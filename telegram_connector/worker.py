@@ -18,7 +18,16 @@ from telegram_connector.alerts import Alerts
 from telegram_connector.attempt import Attempt, BotApi, Surroundings, attempt
 from telegram_connector.clock import LeaseClock
 from telegram_connector.delivery import Delivery, Entry, MessageSource, Missed, Reset, StandDown, Taken
-from telegram_connector.disposition import Deferred, Disposition, Migrated, Sent, Terminal, Transient
+from telegram_connector.disposition import (
+    Ambiguous,
+    Concluded,
+    Deferred,
+    Disposition,
+    Migrated,
+    Sent,
+    Terminal,
+    Transient,
+)
 from telegram_connector.envelope import TelegramOutbound, decode, expiry, msg_id_mismatch
 from telegram_connector.errors import EnvelopeError
 from telegram_connector.events import (
@@ -50,6 +59,7 @@ STOP_RESERVE_SECONDS = 1.5  # of the drain budget, kept for settling what a cut-
 EXPIRY_MARGIN_SECONDS = 600.0  # before the stream's own max_age: time to store the dead letter
 ALERTS_KEPT = 20  # that wait for the operator's chat or the bot to be free
 UNREADABLE_LANE = ""
+EXPIRED = Terminal(0, "expired before it could be sent", "expired")
 
 T = TypeVar("T")
 
@@ -82,6 +92,13 @@ class _Sending:
 
 class _Knock:
     """The next thing to do is to ask `getMe`."""
+
+
+@dataclass(frozen=True)
+class _Expired:
+    """The next thing to do is to find out whether this, which is too old now, was sent in time."""
+
+    item: Item
 
 
 class Worker:
@@ -129,7 +146,8 @@ class Worker:
         pacing = Pacing(rules.rates) if rules.rates else None
         self._lanes = Lanes(rules.max_pending, len(apis), pacing)
         self._settling = Settling(self._lanes, source, state, policy, self._ledger, observe, random, wall)
-        self._upkeep = Upkeep(self._lanes, source, self._settling, observe)
+        self._expired: deque[Item] = deque()
+        self._upkeep = Upkeep(self._lanes, source, self._settling, self._expired.append, observe)
         self._pausing = Pausing(self._lanes, observe)
         self._changed = threading.Condition()
         self._stopping = threading.Event()
@@ -174,14 +192,14 @@ class Worker:
         with self._changed:
             while (entry := self._source.next(0.0)) is not None:
                 self._take_in(entry)
-            free, behind = self._lanes.drain()
+            free, behind = self._drain()
             self._settling.give_back(free, self._clock())
         if not self._join(self._threads[1:], deadline - reserve):
             for sending in list(self._sending.values()):
                 sending.api.abort(sending.number)
             self._join(self._threads[1:], deadline - reserve / 2)
         with self._changed:
-            kept, _ = self._lanes.drain()  # what the last sends put back
+            kept, _ = self._drain()  # what the last sends put back
             # What waits behind a send that did not end stays behind it, and comes back after its lease.
             behind = [i for i in (*kept, *behind) if not self._lanes.flying(i.chat)]
             behind.sort(key=lambda i: i.sequence)
@@ -297,6 +315,7 @@ class Worker:
         match entry:
             case Reset():
                 self._lanes.reset()
+                self._expired.clear()
             case Taken():
                 chats = {
                     id_.sequence: self._chat(payload)
@@ -325,11 +344,18 @@ class Worker:
 
     def _stand_down(self) -> None:
         """Another connector sends from now on: give back all that has not been started."""
-        free, behind = self._lanes.drain()
+        free, behind = self._drain()
         self._settling.give_back(sorted((*free, *behind), key=lambda i: i.sequence), self._clock())
         self._lanes.reset()
         self._state.leave()
         self._observe(BecameStandby(len(free) + len(behind)))
+
+    def _drain(self) -> tuple[list[Item], list[Item]]:
+        """See `Lanes.drain`; what has expired and was not looked up goes with what is free."""
+        free, behind = self._lanes.drain()
+        free += self._expired
+        self._expired.clear()
+        return sorted(free, key=lambda i: i.sequence), behind
 
     def _take_in_delivery(self, entry: Delivery) -> None:
         content = _read_content(entry.payload)
@@ -398,6 +424,8 @@ class Worker:
                         self._deliver(job, api)
                 case str():
                     self._tell_operator(job, api)
+                case _Expired(item):
+                    self._expire(item)
                 case _Knock():
                     me = self._call(api, lambda deadline, number: api.get_me(deadline, number=number))
                     with self._changed:
@@ -405,7 +433,7 @@ class Worker:
                         self._settling.conclude_probe(me, self._clock())
                         self._changed.notify_all()
 
-    def _next_job(self) -> Item | str | _Knock | None:
+    def _next_job(self) -> Item | str | _Knock | _Expired | None:
         """Wait for a message to send, an alert to tell, or `getMe` to ask; None when stopping.
 
         Who finds something wakes one more to look for the rest, and so on: a wake for all of many senders
@@ -421,12 +449,14 @@ class Worker:
                 self._wait_until(due, now)
         return None
 
-    def _look_for_job(self, now: float) -> tuple[Item | str | _Knock | None, float | None]:
+    def _look_for_job(self, now: float) -> tuple[Item | str | _Knock | _Expired | None, float | None]:
         """Something to do, or when to look again at the latest."""
-        if now < self._pausing.bot_until:
-            return None, self._pausing.bot_until
         if not self._source.may_send(len(self._apis)):
             return None, None
+        if self._expired:
+            return _Expired(self._expired.popleft()), None
+        if now < self._pausing.bot_until:
+            return None, self._pausing.bot_until
         gate = self._lanes.gate
         if gate.probe_first:
             if now >= gate.held_until and not self._probing and not self._lanes.in_flight:
@@ -474,9 +504,7 @@ class Worker:
             return Attempt(Terminal(0, str(item.content), "unreadable"))
         outgoing = Outgoing(item.delivery, item.content, chat, item.delayed)
         if item.expires_at <= self._wall():
-            expired = Terminal(0, "expired before it could be sent", "expired")
-            known = self._ledger.settled(outgoing)  # it may have been sent in time, and come again
-            return Attempt(expired if known is None or isinstance(known, Deferred) else known)
+            return Attempt(self._too_late(outgoing))
 
         def several_chats_err() -> bool:
             with self._changed:
@@ -488,6 +516,20 @@ class Worker:
 
         lease_left = item.leased_until - self._lease_clock()
         return self._call(api, send, started + min(SEND_SECONDS, lease_left))
+
+    def _expire(self, item: Item) -> None:
+        if isinstance(item.content, EnvelopeError):
+            outcome: Concluded | Terminal | Ambiguous = EXPIRED
+        else:
+            outcome = self._too_late(Outgoing(item.delivery, item.content, item.chat, item.delayed))
+        with self._changed:
+            self._settling.expire(item, outcome, self._clock())
+            self._ask()
+
+    def _too_late(self, outgoing: Outgoing) -> Concluded | Terminal | Ambiguous:
+        """What a message comes to that is too old: it may have been sent in time, and come again."""
+        known = self._ledger.settled(outgoing)
+        return EXPIRED if known is None or isinstance(known, Deferred) else known
 
     def _call(self, api: BotApi, call: Callable[[float, int], T], deadline: float | None = None) -> T:
         """Call the Bot API so that the reader or a stop can end it; `deadline` in monotonic seconds."""

@@ -16,6 +16,7 @@ from telegram_connector.delivery import DeliveryId, Reset, Taken
 from telegram_connector.disposition import (
     Ambiguous,
     BotFault,
+    Concluded,
     Migrated,
     Sent,
     Terminal,
@@ -23,6 +24,7 @@ from telegram_connector.disposition import (
     Unavailable,
 )
 from telegram_connector.envelope import TelegramOutbound
+from telegram_connector.ledger import Ledger, NullLedger, Outgoing
 from telegram_connector.pacing import Rates
 from telegram_connector.settlement import Policy
 from telegram_connector.state import State
@@ -43,6 +45,7 @@ class Rig:
         max_attempts: int = 3,
         max_age: float | None = None,
         rates: Rates | None = None,
+        ledger: Ledger | None = None,
     ) -> None:
         self.clock = HandClock()
         self.source = FakeSource()
@@ -62,6 +65,7 @@ class Rig:
             on_death=lambda name, error: self.deaths.append((name, error)),
             random=lambda: 0.5,
             lease_clock=LeaseClock(self.clock, self.clock),
+            ledger=ledger,
             clock=self.clock,
             wall=lambda: time.time() + self.clock.ahead,
         )
@@ -622,3 +626,26 @@ def test_what_comes_back_twice_counts_once_of_what_a_predecessor_had_out(rig: Ri
     rig.until_sent("first")
     rig.source.put(make_delivery(2, "second", "8", hand_over=2))
     rig.until_sent("first", "second", "third")
+
+
+class SaysSent(NullLedger):
+    """A ledger by whose word everything was sent."""
+
+    def settled(self, outgoing: Outgoing) -> Concluded:
+        return Concluded("sent")
+
+
+def test_what_expires_while_its_chat_is_held_may_have_been_sent_in_time() -> None:
+    rig = Rig(ledger=SaysSent())
+    rig.worker.start()
+    rig.api.script["flooded"] = [Transient(429, "retry after 3600", 3600.0)]
+    rig.source.put(make_delivery(1, "flooded"))
+    rig.until(("nak", 1, 60.0))
+    soon = TelegramOutbound(msg_id="b", chat="7", text="soon", expires_at=in_seconds(30))
+    rig.source.put(make_delivery(2, envelope=soon, hand_over=2))
+    rig.source.wait_until(lambda: len(rig.of(events.Received)) == 2)
+    rig.advance(40.0)
+    rig.until(("ack", 2))
+    assert not rig.source.dead
+    rig.worker.stop(rig.clock() + 10)
+    assert not rig.deaths
