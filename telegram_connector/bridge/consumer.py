@@ -5,6 +5,7 @@ nats-py's `add_consumer` has no "create only", silently updates and erases what 
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import Any
@@ -77,15 +78,20 @@ def nanoseconds(rfc3339: str) -> int:
     return int(at.timestamp()) * NS + int(decimals.ljust(9, "0"))
 
 
-async def bind(link: Link, settings: NatsSettings, floor: Floor | None, observe: Observer) -> BoundConsumer:
+async def bind(
+    link: Link, settings: NatsSettings, load_floor: Callable[[], Awaitable[Floor | None]], observe: Observer
+) -> BoundConsumer:
     """Find, create or update the durable.
 
-    It is created only on "consumer not found": from `floor` + 1 where that is of this very stream, else from
-    the start.
+    It is created only on "consumer not found": from the floor + 1 where that is of this very stream, else
+    from the start.
+
+    Args:
+        load_floor: Called only where the durable is created; see `FloorKeeper.load`.
 
     Raises:
         BindError: A reason the operator should hear.
-        BridgeError: The link failed; try again on a new one.
+        BridgeError: The link failed, or the floor cannot be read while it is needed; try again.
     """
     stream = await _stream_info(link, settings)
     expected = topology.consumer(settings, link.pins)
@@ -99,6 +105,7 @@ async def bind(link: Link, settings: NatsSettings, floor: Floor | None, observe:
     except ApiError as error:
         if error.err_code != CONSUMER_NOT_FOUND:
             raise
+        floor = await load_floor()
         if floor is not None and floor.stream_created == stream["created"]:
             start = floor.sequence + 1
             expected = {**expected, "deliver_policy": "by_start_sequence", "opt_start_seq": start}

@@ -43,22 +43,21 @@ class FloorKeeper:
         if known is None or known.stream_created != stream_created or floor.sequence > known.sequence:
             self.floor = floor
 
-    async def load(self) -> None:
-        """Read what an earlier process left, unless something is known already.
+    async def load(self) -> Floor | None:
+        """The floor: what is known, else what an earlier process left; None for nothing.
 
         Raises:
             BridgeError: It cannot be read now.
         """
-        if self.floor is not None:
-            return
-        raw = await self._bucket.get(f"{KEY}.{self._name}")
+        raw = None if self.floor else await self._bucket.get(f"{KEY}.{self._name}")
         if raw is None:
-            return
+            return self.floor
         try:
             document = json.loads(raw)
             self.floor = Floor(str(document["stream_created"]), int(document["sequence"]))
         except (ValueError, KeyError, TypeError):
             raise BridgeError(f"{KEY}.{self._name} in bucket {self._bucket.name} cannot be read") from None
+        return self.floor
 
     async def save(self) -> None:
         """Write the floor if it is news.

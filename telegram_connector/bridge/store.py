@@ -6,7 +6,7 @@ import base64
 import json
 from collections.abc import Callable
 
-from telegram_connector.bridge.link import Link
+from telegram_connector.bridge.link import REQUEST_SECONDS, Link, PermissionDenied
 from telegram_connector.delivery import Versioned
 from telegram_connector.errors import (
     NO_MESSAGE_FOUND,
@@ -20,33 +20,38 @@ from telegram_connector.errors import (
 
 EXPECTED_REVISION = "Nats-Expected-Last-Subject-Sequence"
 
+SOON_SECONDS = 2.0  # what a relay that does without the bucket waits for it
+
 
 class Bucket:
     """One JetStream KV bucket. It is never created here: `provision` does that.
 
     Where it is missing or may not be used it is as good as empty, and writing to it does nothing: a relay
-    without it works, from memory alone.
+    without it works, from memory alone. One that does not answer may hold something, and is no such bucket.
     """
 
     def __init__(self, name: str, link: Callable[[], Link | None]) -> None:
         self.name = name
         self._link = link
-        self._usable = False
+        self.usable = True
 
     async def open(self) -> str:
         """Look whether the bucket can be used; returns why not, "" when it can."""
-        self._usable = False
+        usable, reason = True, ""
         try:
-            await self._now().api(f"STREAM.INFO.KV_{self.name}")
+            await self._now().api(f"STREAM.INFO.KV_{self.name}", timeout_seconds=SOON_SECONDS)
             await self._read("readable")
+        except PermissionDenied as denied:
+            usable, reason = False, f"bucket {self.name}: {denied}"
         except ApiError as error:
+            reason = f"bucket {self.name}: {error}"
             if error.err_code == STREAM_NOT_FOUND:
-                return f"bucket {self.name} does not exist; make it with: telegram-connector provision"
-            return f"bucket {self.name}: {error}"
+                usable = False
+                reason = f"bucket {self.name} does not exist; make it with: telegram-connector provision"
         except BridgeError as error:
-            return f"bucket {self.name}: {error}"
-        self._usable = True
-        return ""
+            reason = f"bucket {self.name}: {error}"
+        self.usable = usable
+        return reason
 
     async def get(self, key: str) -> bytes | None:
         """The value; None where there is none.
@@ -54,10 +59,10 @@ class Bucket:
         Raises:
             BridgeError: It cannot be read now.
         """
-        return await self._read(key) or None if self._usable else None
+        return await self._read(key) or None if self.usable else None
 
     async def _read(self, key: str) -> bytes | None:
-        found = await self.read(key)
+        found = await self.read(key, SOON_SECONDS)
         return found.value if found else None
 
     async def put(self, key: str, value: bytes) -> None:
@@ -66,12 +71,12 @@ class Bucket:
         Raises:
             BridgeError: It was not written, or nobody said that it was.
         """
-        if self._usable:
+        if self.usable:
             await self.write(key, value, None)
 
     # For whom a bucket that is missing is not as good as an empty one.
 
-    async def read(self, key: str) -> Versioned | None:
+    async def read(self, key: str, timeout_seconds: float = REQUEST_SECONDS) -> Versioned | None:
         """The value and its revision; None where there is none.
 
         Raises:
@@ -79,7 +84,9 @@ class Bucket:
         """
         subject = f"$KV.{self.name}.{key}"
         try:
-            answer = await self._now().api(f"STREAM.MSG.GET.KV_{self.name}", {"last_by_subj": subject})
+            answer = await self._now().api(
+                f"STREAM.MSG.GET.KV_{self.name}", {"last_by_subj": subject}, timeout_seconds=timeout_seconds
+            )
         except ApiError as error:
             if error.err_code == NO_MESSAGE_FOUND:
                 return None

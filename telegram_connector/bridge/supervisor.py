@@ -246,14 +246,15 @@ class Supervisor:
         async def once() -> BoundConsumer:
             if not link.alive:
                 raise _LinkLostError(link.lost_reason)
-            await self.floors.load()
-            return await bind(link, self._settings, self.floors.floor, self._observe)
+            return await bind(link, self._settings, self.floors.load, self._observe)
 
         bound = await self._retried(once)
         last, self.bound = self.bound, bound
         was_active = self.intake.pin.holds
         if last is None or last.stream_created != bound.stream_created:
             # A purge moves the consumer along, so what an earlier process saved counts first.
+            with contextlib.suppress(BridgeError):
+                await self.floors.load()
             floor = self.floors.floor
             same = floor is not None and floor.stream_created == bound.stream_created
             self.intake.received = floor.sequence if floor and same else bound.delivered
@@ -396,6 +397,8 @@ class Supervisor:
                 await self._save_floor()
                 with contextlib.suppress(BridgeError):
                     await self._look_for_removed(link)
+                if not self.bucket.usable:
+                    await self._open_bucket()
                 if not self.graveyard.exists:
                     await self.graveyard.look(link)
 

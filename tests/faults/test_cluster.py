@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from telegram_connector import events
+from telegram_connector import events, pauses, topology
+from telegram_connector.pauses import Pause, Pauses
 from telegram_connector.sandbox import Sandbox
 from tests.faults.cluster import Cluster, running_cluster
 from tests.faults.conftest import PATIENCE_SECONDS, FaultFleet
@@ -127,4 +128,29 @@ def test_rolling_restart_under_load(fleet: FaultFleet, cluster: Cluster) -> None
         settled = time.monotonic()
     fleet.resumed(settled, "last one current again")
     fleet.backlog_done(settled)
+    fleet.assert_all_once_in_order()
+
+
+def test_a_state_bucket_that_does_not_answer_is_used_once_it_does(
+    fleet: FaultFleet, cluster: Cluster
+) -> None:
+    fleet.stop()
+    alone = topology.state_bucket(1)
+    cluster.until(lambda: cluster.api(f"STREAM.DELETE.{alone['name']}"))
+    cluster.until(lambda: cluster.api(f"STREAM.CREATE.{alone['name']}", alone))
+    paused = pauses.write(Pauses(None, {"105": Pause(time.time())}))
+    with cluster.client() as client:
+        client.publish(
+            f"$KV.{topology.STATE_BUCKET}.{pauses.key('TELEGRAM_OUTBOUND', 'tg_outbound')}", paused
+        )
+    only = cluster.leader(lambda: cluster.stream(alone["name"]))
+    only.kill()
+    killed = time.monotonic()
+    fleet.relay()
+    fleet.resumed(killed, "kill")
+    assert fleet.of(events.PausesUnreadable)
+    assert not fleet.of(events.Paused)
+    only.launch()
+    fleet.until(lambda: fleet.of(events.Paused))
+    assert fleet.of(events.Paused)[0].chat == "105"
     fleet.assert_all_once_in_order()
