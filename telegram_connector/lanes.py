@@ -137,6 +137,7 @@ class Lanes:
         self._timed: list[tuple[float, str]] = []
         self._released: list[str] = []
         self._all_wait_until = float("-inf")
+        self._others_until = float("-inf")
         self._flying: set[str] = set()  # chats with a send in flight
         self._in_flight = 0
         self._waiting = 0
@@ -401,8 +402,12 @@ class Lanes:
         return True
 
     def wait_all(self, until: float) -> None:
+        """Send nothing to anybody before `until` (monotonic seconds)."""
+        self._all_wait_until = max(until, self._all_wait_until)
+
+    def wait_for_others(self, until: float) -> None:
         """Send nothing to anybody before `until` (monotonic seconds), or until this is called again."""
-        self._all_wait_until = until
+        self._others_until = until
 
     def overdue(self, now: float) -> list[tuple[int, str]]:
         """Awaited messages that block their lane and should have come by now: (sequence, chat).
@@ -556,7 +561,7 @@ class Lanes:
             lane = self._lanes.get(item.chat)
             if lane is None or lane.waiting.get(item.sequence) is not item:
                 continue
-            held_until = max(lane.held_until, self.gate.held_until, self._all_wait_until)
+            held_until = max(lane.held_until, self._all_held_until())
             if held_until + DELAYED_SECONDS > now:
                 # A pause may be endless, and end all the same.
                 self._look_for_delay(item, min(held_until, now + DELAYED_SECONDS) + DELAYED_SECONDS)
@@ -585,8 +590,11 @@ class Lanes:
 
     def _all_open_at(self) -> float:
         """When a send may start whatever the chat."""
-        opens_at = max(self.gate.held_until, self._all_wait_until)
+        opens_at = self._all_held_until()
         return opens_at if self._pacing is None else max(opens_at, self._pacing.bot_due)
+
+    def _all_held_until(self) -> float:
+        return max(self.gate.held_until, self._all_wait_until, self._others_until)
 
     def _look_for_delay(self, item: Item, at: float) -> None:
         heapq.heappush(self._not_delayed, (at, next(self._numbers), item))

@@ -112,7 +112,7 @@ class Upkeep:
         until = now + taken.within_seconds
         awaited = {s: c for s, c in chats.items() if self._lanes.await_other(s, c, until)}
         if taken.everything:
-            self._lanes.wait_all(until)
+            self._lanes.wait_for_others(until)
         looked_up = None if taken.everything else set(chats)
         await_some = taken.out > 0 and (taken.everything or bool(awaited))
         self._others = _Others(awaited, looked_up, taken.last, taken.out, until) if await_some else None
@@ -142,7 +142,7 @@ class Upkeep:
         if self._others is not None:
             for sequence, chat in self._others.awaited.items():
                 self._lanes.gone(sequence, chat)
-            self._lanes.wait_all(float("-inf"))
+            self._lanes.wait_for_others(float("-inf"))
             self._others = None
 
     def say_released(self) -> None:

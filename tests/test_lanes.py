@@ -589,3 +589,14 @@ def test_what_is_in_sequence_order_knows_its_first():
     queue[3] = "again"
     queue.pop(3)
     assert queue.first() == 5
+
+
+def test_a_wait_for_others_that_ends_early_ends_no_other_wait():
+    lanes = lanes_with(item(1))
+    lanes.wait_all(50.0)
+    lanes.wait_all(20.0)
+    lanes.wait_for_others(80.0)
+    assert takeable(lanes, 50.0) == []
+    lanes.wait_for_others(float("-inf"))
+    assert takeable(lanes, 49.9) == []
+    assert takeable(lanes, 50.0) == [1]
