@@ -13,10 +13,15 @@ from telegram_connector.pauses import Pause, Pauses
 
 READ_EVERY_SECONDS = 10.0  # should a command's request to read have been missed
 READ_AGAIN_SECONDS = 2.0  # after a reading that failed
+FIRST_SECONDS = 10.0  # that the first send waits for it: a bucket without a leader is no reason to be mute
 
 
 class Pausing:
-    """What is paused, as last read."""
+    """What is paused, as last read. Until it was read for the first time nothing is sent, see `await_first`.
+
+    Attributes:
+        bot_until: When the bot may send again, in monotonic seconds.
+    """
 
     def __init__(self, lanes: Lanes, observe: Observer) -> None:
         self._lanes = lanes
@@ -26,7 +31,8 @@ class Pausing:
         self._next_read = float("-inf")
         self._asked = 0
         self._heard = 0
-        self.bot_until = float("-inf")  # monotonic seconds
+        self._known = False
+        self.bot_until = float("inf")
 
     @property
     def pauses(self) -> Pauses:
@@ -49,21 +55,31 @@ class Pausing:
         due = at_once or self._asked > self._heard or now >= self._next_read
         return self._asked if due else None
 
+    def await_first(self, now: float) -> None:
+        """A send might start now: from now on the first reading is awaited, for `FIRST_SECONDS` at most."""
+        if self._known:
+            return
+        self.bot_until = min(self.bot_until, now + FIRST_SECONDS)
+        if now >= self.bot_until:
+            self._know()
+            self._observe(PausesUnreadable(f"no answer within {FIRST_SECONDS:.0f} s"))
+
     def adopt(self, document: bytes | None, number: int, now: float, wall: float) -> None:
         """Apply what was read; where nothing could be, what is known goes on.
 
-        Resuming rewrites the document and never deletes it, so None says that there is no bucket now, or
-        that nothing was ever paused.
-
         Args:
-            document: As read; None for nothing.
+            document: As read; None where it could not be. Resuming rewrites the document and never deletes
+                it, so that ``b""`` says that there is no bucket now, or that nothing was ever paused.
             number: What `due` returned before it was read.
             now: Monotonic seconds.
             wall: Seconds since 1970.
         """
         self._heard = number
-        self._next_read = now + (READ_AGAIN_SECONDS if document is None else READ_EVERY_SECONDS)
-        if document is None or document == self._document:
+        self._next_read = now + (READ_EVERY_SECONDS if document else READ_AGAIN_SECONDS)
+        if document is None:
+            return
+        self._know()
+        if not document or document == self._document:
             return
         self._document = document
         try:
@@ -82,6 +98,11 @@ class Pausing:
         ends = {chat: _end(pause, now, wall) for chat, pause in paused.items()}
         self.bot_until = ends.pop("", float("-inf"))
         self._lanes.pause_only(ends)
+
+    def _know(self) -> None:
+        if not self._known:
+            self._known = True
+            self.bot_until = float("-inf")
 
     # Ending
 

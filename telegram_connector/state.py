@@ -82,9 +82,9 @@ class State:
         )
 
     def fetch_pauses(self) -> bytes | None:
-        """Read what operators have paused, which commands write; None for nothing, or not to be read now."""
+        """Read what operators have paused, which commands write; ``b""`` for nothing, None for no answer."""
         try:
-            return self._store.get(PAUSES_KEY + self._scope).result(PAUSES_SECONDS)
+            return self._store.get(PAUSES_KEY + self._scope).result(PAUSES_SECONDS) or b""
         except (BridgeError, FutureTimeoutError):
             return None  # `fetch` says what is wrong with the store
 

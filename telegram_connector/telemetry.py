@@ -243,9 +243,7 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
             how = "its time is over" if by_itself else "by an operator"
             return logging.INFO, f"{whom(chat)} resumed after {seconds:.0f} s: {how}", {"chat": chat}
         case events.PausesUnreadable(reason):
-            words = (
-                f"what operators have paused cannot be read and is ignored: {reason}; pause or resume anew"
-            )
+            words = f"what operators have paused cannot be read, what was known goes on: {reason}"
             return logging.WARNING, words, {"error_msg": reason}
         case events.StatusUnanswered(reason):
             return logging.WARNING, f"the command status is not answered: {reason}", {"error_msg": reason}

@@ -150,6 +150,7 @@ class Worker:
         self._upkeep = Upkeep(self._lanes, source, self._settling, self._expired.append, observe)
         self._pausing = Pausing(self._lanes, observe)
         self._changed = threading.Condition()
+        self._pauses_read = threading.Condition()  # its own: a wake for a sender must reach one
         self._stopping = threading.Event()
         self._threads: list[threading.Thread] = []
         self._writer = self._thread("ledger", self._ledger.work)
@@ -186,6 +187,8 @@ class Worker:
         with self._changed:
             self._stopping.set()
             self._changed.notify_all()
+        with self._pauses_read:
+            self._pauses_read.notify_all()
         self._source.wake()
         self._source.stop_pulling(max(0.0, min(1.0, deadline - self._clock())))
         self._join(self._threads[:1], deadline)
@@ -243,8 +246,11 @@ class Worker:
         with self._changed:
             number = self._pausing.ask()
         self._source.wake()
-        with self._changed:
-            return self._changed.wait_for(lambda: self._pausing.heard(number), timeout_seconds)
+        with self._pauses_read:
+            self._pauses_read.wait_for(
+                lambda: self._pausing.heard(number) or self._stopping.is_set(), timeout_seconds
+            )
+        return self._pausing.heard(number)
 
     def _join(self, threads: Sequence[threading.Thread], deadline: float) -> bool:
         for thread in threads:
@@ -294,6 +300,9 @@ class Worker:
                     self._tick()
                 self._ask()
                 self._changed.notify()
+            if reading is not None:
+                with self._pauses_read:
+                    self._pauses_read.notify_all()
 
     def _fetch_state(self) -> Left | None:
         if self._state.loaded or self._clock() < self._fetch_again:
@@ -455,6 +464,7 @@ class Worker:
             return None, None
         if self._expired:
             return _Expired(self._expired.popleft()), None
+        self._pausing.await_first(now)
         if now < self._pausing.bot_until:
             return None, self._pausing.bot_until
         gate = self._lanes.gate

@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from telegram_connector.delivery import DeadLetter, Delivery, DeliveryId, Reset
 from telegram_connector.disposition import Disposition, Sent
 from telegram_connector.envelope import TelegramOutbound, encode
+from telegram_connector.errors import Unanswered
 
 PATIENCE_SECONDS = 30.0  # a bound for a broken test, not a figure that a working one depends on
 T = TypeVar("T")
@@ -143,8 +144,13 @@ class FakeStore:
 
     def __init__(self) -> None:
         self.documents: dict[str, bytes] = {}
+        self.fails = False
 
     def get(self, key: str) -> Future[bytes | None]:
+        if self.fails:
+            failed: Future[bytes | None] = Future()
+            failed.set_exception(Unanswered("no answer"))
+            return failed
         return done(self.documents.get(key))
 
     def put(self, key: str, value: bytes) -> Future[None]:

@@ -22,7 +22,7 @@ from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.lanes import Item, Lanes
 from telegram_connector.operating import Switch
 from telegram_connector.pauses import Pause, Pauses
-from telegram_connector.pausing import READ_EVERY_SECONDS, Pausing
+from telegram_connector.pausing import FIRST_SECONDS, READ_EVERY_SECONDS, Pausing
 from telegram_connector.topology import STATE_BUCKET
 from tests.fakes import make_delivery
 from tests.fleet import PATIENCE_SECONDS, Fleet, numbered, worker_env
@@ -326,6 +326,49 @@ def test_what_is_paused_is_known_before_the_first_send() -> None:
     rig.worker.stop(rig.clock() + 10)
     assert ("nak", 1, 0.0) in rig.source.told
     assert rig.of(events.Paused) == [events.Paused("7", None, "since long")]
+
+
+def test_the_first_send_waits_until_what_is_paused_could_be_read() -> None:
+    rig = Rig()
+    rig.store.fails = True
+    rig.store.documents["pauses"] = pauses.write(Pauses(None, {"7": Pause(0.0, None, "since long")}))
+    rig.source.put(make_delivery(1, "no"), make_delivery(2, "yes", "8"))
+    rig.worker.start()
+    rig.source.wait_until(lambda: len(rig.of(events.Received)) == 2)
+    assert rig.worker.read_pauses(PATIENCE_SECONDS)  # in vain
+    assert not rig.worker.may_send
+    rig.store.fails = False
+    assert rig.worker.read_pauses(PATIENCE_SECONDS)
+    rig.until_sent("yes")
+    rig.worker.stop(rig.clock() + 10)
+    assert [text for _, text in rig.api.sent] == ["yes"]
+    assert rig.of(events.PausesUnreadable) == []
+
+
+def test_a_store_that_never_answers_does_not_silence_the_bot() -> None:
+    rig = Rig()
+    rig.store.fails = True
+    rig.source.sendable = False
+    rig.worker.start()
+    rig.source.put(make_delivery(1, "yes"))
+    rig.source.wait_until(lambda: len(rig.of(events.Received)) == 1)
+    rig.advance(FIRST_SECONDS + 1)  # that count from when it might send
+    rig.source.allow(True)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while rig.worker._pausing.bot_until == INFINITY:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.01)
+    rig.advance(FIRST_SECONDS)
+    rig.until_sent("yes")
+    rig.worker.stop(rig.clock() + 10)
+    assert rig.of(events.PausesUnreadable) == [events.PausesUnreadable("no answer within 10 s")]
+
+
+def test_a_stop_ends_the_wait_for_a_reading() -> None:
+    rig = Rig()
+    rig.worker.start()
+    rig.worker.stop(rig.clock() + 10)
+    assert not rig.worker.read_pauses(PATIENCE_SECONDS * 100)
 
 
 def test_it_is_read_anew_before_the_first_send_however_lately_it_was_read() -> None:
