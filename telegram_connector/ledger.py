@@ -557,7 +557,7 @@ def _why(error: Exception) -> str:
     """What is wrong, in the same words for every key: what goes on failing is said once."""
     if isinstance(error, ApiError) and (error.err_code == STREAM_NOT_FOUND or error.code == 503):
         return "nobody answers for a bucket; where it does not exist: telegram-connector provision"
-    return re.sub(r"(\$KV\.\w+)\.[^\s\"]+", r"\1", str(error), flags=re.IGNORECASE)
+    return re.sub(r"(\$KV\.\w+)\.[^\s\"]+", r"\1", str(error))
 
 
 def _says_reply_is_gone(tried: Tried) -> bool:

@@ -280,7 +280,7 @@ def test_requests_that_are_answered_denied_unserved_and_lost(nats_server: NatsSe
         started = time.monotonic()
         with pytest.raises(PermissionDenied) as denied:
             await link.api("STREAM.DELETE.TELEGRAM_OUTBOUND")
-        assert denied.value.subject == "$js.api.stream.delete.telegram_outbound"
+        assert denied.value.subject == "$JS.API.STREAM.DELETE.TELEGRAM_OUTBOUND"
         assert time.monotonic() - started < 2
         root = await Link.open(nats_server.settings(nats_server.root_seed), name="test")
         with pytest.raises(ApiError) as unserved:
@@ -445,10 +445,10 @@ def test_differences_that_may_not_be_changed_are_a_warning(nats_server: NatsServ
 @pytest.mark.parametrize(
     ("fragment", "subject"),
     [
-        ("MSG.NEXT", "$js.api.consumer.msg.next"),
-        ("CONSUMER.INFO", "$js.api.consumer.info"),
-        ("CONSUMER.CREATE", "$js.api.consumer.create"),
-        ("STREAM.INFO.TELEGRAM", "$js.api.stream.info"),
+        ("MSG.NEXT", "$JS.API.CONSUMER.MSG.NEXT"),
+        ("CONSUMER.INFO", "$JS.API.CONSUMER.INFO"),
+        ("CONSUMER.CREATE", "$JS.API.CONSUMER.CREATE"),
+        ("STREAM.INFO.TELEGRAM", "$JS.API.STREAM.INFO"),
     ],
 )
 def test_a_missing_right_is_named_within_seconds(
@@ -470,7 +470,7 @@ def test_without_the_right_to_settle_sending_stops_and_says_so(nats_server: Nats
         for delivery in bridge.take(2):
             bridge.source.ack(delivery)
         failed = bridge.until_event(events.BindFailed)
-        assert failed.cause.startswith("NATS permission missing for $js.ack")
+        assert failed.cause.startswith("NATS permission missing for $JS.ACK")
         assert not bridge.source.may_send(1)
 
 

@@ -617,7 +617,7 @@ def test_purge_deletes_for_good_and_wants_the_right_to(desk: Desk) -> None:
     denied = desk.run("discard", "1", "--purge", "--yes")
     assert denied.exit_code == 1
     assert "NATS does not allow it" in denied.output
-    assert "stream.msg.delete.telegram_dead" in denied.output
+    assert "$JS.API.STREAM.MSG.DELETE.TELEGRAM_DEAD" in denied.output
     root = desk.server.root_seed
     desk.ok("discard", "1", "2", "--purge", "--yes", seed=root)
     assert list(desk.statuses()) == [3]
@@ -640,7 +640,7 @@ def test_an_operators_rights_are_enough_and_others_lack_some(desk: Desk) -> None
     worker = desk.run("list", seed=desk.server.worker_seed)
     assert worker.exit_code == 1
     assert "NATS does not allow it" in worker.output
-    assert "$js.api.stream.msg.get.telegram_dead" in worker.output
+    assert "$JS.API.STREAM.MSG.GET.TELEGRAM_DEAD" in worker.output
     assert len(worker.output.splitlines()) == 1
     assert desk.run("list", seed=desk.server.publisher_seed).exit_code == 1
 

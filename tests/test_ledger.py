@@ -602,7 +602,7 @@ def test_that_messages_wait_is_news_though_the_reason_is_not(desk: Desk) -> None
 
 
 @pytest.mark.parametrize(
-    "words", ["no answer to $KV.telegram_ledger.{} within 2 s", 'violation for "$kv.telegram_ledger.{}"']
+    "words", ["no answer to $KV.telegram_ledger.{} within 2 s", 'violation for "$KV.telegram_ledger.{}"']
 )
 def test_whose_record_it_is_makes_no_news(words: str) -> None:
     desk = Desk()

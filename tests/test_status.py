@@ -315,7 +315,7 @@ def test_the_workers_own_user_may_ask_and_is_told_what_it_may_not_see(fleet: Fle
     found = shown(fleet, seed=fleet.server.worker_seed)
     assert found["dead_letters"] == {"count": 1, "read": 0, "by_reason": None}
     assert found["connectors"][0]["tally"]["dropped"] == {"refused": 1}
-    assert found["unknown"] == ["reasons: NATS permission missing for $js.api.stream.msg.get.telegram_dead"]
+    assert found["unknown"] == ["reasons: NATS permission missing for $JS.API.STREAM.MSG.GET.TELEGRAM_DEAD"]
 
 
 @pytest.mark.integration

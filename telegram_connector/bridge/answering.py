@@ -83,7 +83,7 @@ class Answering:
     def _denied(self, words: str) -> None:
         # The subject of an answer changes with each request, and is to be said once.
         subject = PermissionDenied(words).subject
-        if subject.lower() != self._subject.lower():
+        if subject != self._subject:
             subject = "answers to requests (allow_responses)"
         self._say(f"NATS permission missing for {subject}")
 

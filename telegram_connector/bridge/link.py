@@ -12,6 +12,7 @@ import contextlib
 import itertools
 import json
 import os
+import re
 import socket
 import ssl
 from collections.abc import Callable, Mapping
@@ -53,7 +54,7 @@ class PermissionDenied(Unanswered):
     """Raised when a request stays unanswered because the server refused to let it through.
 
     Attributes:
-        subject: What we may not publish or subscribe to, as the server spells it (lower-cased).
+        subject: What we may not publish or subscribe to.
     """
 
     def __init__(self, words: str) -> None:
@@ -281,15 +282,15 @@ class Link:
             answer.set_exception(Unanswered(f"no answer to {subject} within {timeout_seconds:g} s"))
 
     def _fail_denied(self, words: str) -> None:
-        # The server lower-cases the subject in its words. A refused subscription is the way back of all
-        # answers, so it concerns every request.
+        # nats-py lower-cases the server's words, and what is compared with a configuration must not be. A
+        # refused subscription is the way back of all answers, so it concerns every request.
         lowered = words.lower()
         for subject, denied in self._deniable.items():
             if f'"{subject.lower()}"' in lowered:
-                denied(words)
+                denied(_spelled(words, subject))
         for subject, answer in list(self._asked.values()):
             if not answer.done() and (f'"{subject.lower()}"' in lowered or "to subscription" in lowered):
-                answer.set_exception(PermissionDenied(words))
+                answer.set_exception(PermissionDenied(_spelled(words, subject)))
 
     async def api(
         self, subject: str, body: Mapping[str, Any] | None = None, *, timeout_seconds: float = REQUEST_SECONDS
@@ -405,6 +406,11 @@ def _auth_setting(settings: NatsSettings) -> str:
     if settings.nats_creds_file:
         return "NATS_CREDS_FILE"
     return "NATS_URL or NATS_AUTH"
+
+
+def _spelled(words: str, subject: str) -> str:
+    quoted = f'"{subject}"'
+    return re.sub(re.escape(quoted), lambda _: quoted, words, flags=re.IGNORECASE)
 
 
 __all__ = ["ConnectError", "Link", "PermissionDenied", "describe"]

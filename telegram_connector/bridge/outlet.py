@@ -224,7 +224,7 @@ class Outlet:
             course.maybe_stored = before
             raise
         except PermissionDenied as denied:
-            if denied.subject == subject.lower():  # else it is the way back of the receipt that was refused
+            if denied.subject == subject:  # else it is the way back of the receipt that was refused
                 course.maybe_stored = before
             raise
         except Unanswered:

@@ -313,7 +313,7 @@ class Supervisor:
     def denied(self, error: PermissionDenied) -> None:
         """A right is missing that the relay cannot do without."""
         subject = error.subject
-        if subject.startswith("$js.ack."):  # without what changes from message to message
+        if subject.startswith("$JS.ACK."):  # without what changes from message to message
             subject = ".".join(subject.split(".")[:4]) + ".>"
         cause = f"NATS permission missing for {subject}"
         self._say(BindFailed(cause, "the worker's NATS permissions", True))
