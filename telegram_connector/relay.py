@@ -14,7 +14,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import TracebackType
-from urllib.parse import urlsplit
 
 from opentelemetry.metrics import MeterProvider
 from opentelemetry.trace import TracerProvider
@@ -125,12 +124,11 @@ class Relay:
             self._failure = None
             self._ended.clear()
             self._running = running = self._wire()
-            hosts = tuple(urlsplit(url).netloc.rpartition("@")[2] for url in self._settings.nats_servers)
             self._tell(
                 Started(
                     self._settings.api_base_url,
                     self._settings.api_is_telegram,
-                    hosts,
+                    self._settings.nats_hosts,
                     self._settings.durable,
                 )
             )

@@ -161,6 +161,11 @@ class NatsSettings:
         return tuple(self.nats_url.split(",")) if self.nats_url else ()
 
     @property
+    def nats_hosts(self) -> tuple[str, ...]:
+        """Host and port of each server, without credentials."""
+        return tuple(urlsplit(url).netloc.rpartition("@")[2] for url in self.nats_servers)
+
+    @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that logs must be scrubbed of."""
         found = [self.nats_nkey_seed or "", self.nats_creds or ""]

@@ -407,7 +407,7 @@ def test_no_nats(setup: Setup) -> None:
     setup.server.kill()
     code, lines = setup.lines()
     assert code == 1
-    assert lines[0].startswith("✗ NATS ")
+    assert lines[0].startswith(f"✗ NATS 127.0.0.1:{setup.server.port}: ")
     assert lines[0].endswith(" (NATS_URL)")
     assert lines[1:] == [
         *(f"- {name} skipped: there is no connection to NATS" for name in BrokerCheck.names[1:]),

@@ -142,6 +142,21 @@ def test_a_misspelt_variable_is_named(fleet: Fleet) -> None:
         worker.until("TG_MAX_DELIVERS is not a setting")
 
 
+def test_what_is_misspelt_is_named_beside_what_is_missing() -> None:
+    code, output = invoke("status", NATS_URL="nats://127.0.0.1:1", NATS_AUTH="", TG_DURABLE="x")
+    assert code == 78
+    assert "NATS_TELEGRAM_NKEY_SEED is not set" in output
+    assert "TG_DURABLE is not a setting of this version" in output
+
+
+@pytest.mark.parametrize("number", ["abc", "0", "-1", "1.5", "9" * 20])
+@pytest.mark.parametrize("command", ["show", "resend", "discard"])
+def test_what_is_no_number_of_a_dead_letter_is_named(command: str, number: str) -> None:
+    code, output = invoke("dead", command, "--", number)
+    assert code == 2
+    assert f"'{number}' is no number of a dead letter; dead list has them" in output
+
+
 def test_provision_is_idempotent_grows_and_never_shrinks() -> None:
     with running_server() as server:
         env = {"NATS_URL": server.url, "NATS_TELEGRAM_NKEY_SEED": server.admin_seed}

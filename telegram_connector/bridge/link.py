@@ -395,7 +395,8 @@ def _explain(errors: list[BaseException], settings: NatsSettings) -> ConnectErro
             return ConnectError("the server refuses our credentials", _auth_setting(settings), True)
         if isinstance(error, ssl.SSLError):
             return ConnectError(f"TLS: {error.reason or 'handshake failed'}", "NATS_CA or NATS_URL", True)
-    return ConnectError(describe(causes[-1]) or "no server answers", "NATS_URL", False)
+    cause = describe(causes[-1]) or "no server answers"
+    return ConnectError(f"{', '.join(settings.nats_hosts)}: {cause}", "NATS_URL", False)
 
 
 def _auth_setting(settings: NatsSettings) -> str:

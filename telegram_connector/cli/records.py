@@ -41,7 +41,7 @@ def read_age(text: str) -> timedelta:
         click.BadParameter: It is none; exit code 2.
     """
     if not re.fullmatch(r"([0-9]{1,9}[smhdw])+", text):
-        raise click.BadParameter(f"{text!r} is no age: write 90s, 15m, 2h, 3d, 1w or 1d12h")
+        raise click.BadParameter(f"{text!r} is no length of time: write 90s, 15m, 2h, 3d, 1w or 1d12h")
     seconds = sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)([smhdw])", text))
     if seconds > _LONGEST.total_seconds():
         raise click.BadParameter(f"{text!r} is more than a century")

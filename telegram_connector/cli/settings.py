@@ -45,4 +45,6 @@ def refuse(error: SettingsError) -> NoReturn:
     click.echo(f"telegram-connector: {len(error.faults)} setting(s) to mend:", err=True)
     for fault in error.faults:
         click.echo(f"  {fault}", err=True)
+    for name in misspelt():
+        click.echo(f"telegram-connector: {name} is not a setting of this version", err=True)
     sys.exit(EXIT_SETTINGS)

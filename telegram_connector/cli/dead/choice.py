@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -110,9 +111,20 @@ def chosen(seqs: Iterable[int] = (), **given: Any) -> Filter:
     return Filter(frozenset(seqs), **lists, ages=Ages(given["older_than"], given["newer_than"]))
 
 
+def seq(text: str) -> int:
+    """A dead letter's number; the type of an argument.
+
+    Raises:
+        click.BadParameter: It is none; exit code 2.
+    """
+    if not re.fullmatch("[1-9][0-9]{0,18}", text):
+        raise click.BadParameter(f"{text!r} is no number of a dead letter; dead list has them, under SEQ")
+    return int(text)
+
+
 YES = click.option("--yes", is_flag=True, help="Do not ask.")
 JSON = click.option("--json", "as_json", is_flag=True, help="One JSON array.")
-SEQS = click.argument("seqs", nargs=-1, type=click.IntRange(1), metavar="[SEQ]...")
+SEQS = click.argument("seqs", nargs=-1, type=seq, metavar="[SEQ]...")
 
 
 @contextmanager

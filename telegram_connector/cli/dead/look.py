@@ -20,6 +20,7 @@ from telegram_connector.cli.dead.choice import (
     filters,
     opened,
     rows_of,
+    seq,
 )
 from telegram_connector.cli.manual import foot
 from telegram_connector.cli.records import (
@@ -141,7 +142,7 @@ def _counts(rows: Sequence[Row], hidden: int) -> str:
         failed="one is not there, or NATS cannot be asked, or refuses",
     ),
 )
-@click.argument("seqs", nargs=-1, required=True, type=click.IntRange(1), metavar="SEQ...")
+@click.argument("seqs", nargs=-1, required=True, type=seq, metavar="SEQ...")
 @click.option("--text", is_flag=True, help="Show the message's text.")
 @click.option(
     "--raw", is_flag=True, help="Of one letter the publisher's bytes, text included, and nothing else."
