@@ -363,6 +363,23 @@ def test_levels_have_colours(level: int, begins: str, monkeypatch: pytest.Monkey
     assert "\x1b" not in TextLines(Scrubber([])).format(made)
 
 
+@pytest.mark.parametrize("name", ["nats_msg_id", "kind"])
+def test_what_publishers_choose_neither_forges_a_line_nor_commands_the_terminal(name: str):
+    hostile = "m\n12:00:00 ERROR    forged\r\x1b[2J\x1b]0;title\x07\u2028\u202eé"
+    line = TextLines(Scrubber([])).format(record("words", **{name: hostile}))
+    assert line.isprintable()
+    assert line.endswith(
+        rf"words  {name}=m\n12:00:00 ERROR    forged\r\x1b[2J\x1b]0;title\x07\u2028\u202eé"
+    )
+
+
+def test_a_traceback_follows_the_line_that_it_belongs_to():
+    made = record("words", nats_msg_id="m1", exc_text="Traceback\nValueError: at last")
+    head, *rest = TextLines(Scrubber([])).format(made).splitlines()
+    assert head.endswith("words  nats_msg_id=m1")
+    assert rest == ["Traceback", "ValueError: at last"]
+
+
 def test_colour_is_for_terminals_alone(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.delenv("NO_COLOR", raising=False)
     monkeypatch.setenv("TERM", "xterm")

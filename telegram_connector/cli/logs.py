@@ -103,8 +103,8 @@ class TextLines(logging.Formatter):
         self._scrub = scrub
         self._colour = colour
 
-    def format(self, record: logging.LogRecord) -> str:
-        line = super().format(record)
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - as logging calls it
+        line = super().formatMessage(record)
         attributes = [
             f"{name}={value}"
             for name in _TEXT_ATTRIBUTES
@@ -112,7 +112,11 @@ class TextLines(logging.Formatter):
         ]
         if attributes:
             line += "  " + " ".join(attributes)
-        line = self._scrub(line)
+        # Publishers choose a msg_id: it must neither look like a line of ours nor command a terminal.
+        return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in line)
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self._scrub(super().format(record))
         if _size(line) > MAX_LINE_BYTES:
             line = line.encode(errors="replace")[: MAX_LINE_BYTES - 3].decode(errors="ignore") + "…"
         colour = _COLOURS.get(record.levelno)
