@@ -8,6 +8,8 @@ import json
 import logging
 import os
 import pty
+import subprocess
+import sys
 import typing
 from collections.abc import Iterator
 from typing import Any
@@ -329,6 +331,30 @@ def test_a_line_is_at_most_8_kb_whatever_is_in_it(made: logging.LogRecord):
     assert "\n" not in line
     text = TextLines(Scrubber([])).format(made)
     assert len(text.encode()) <= MAX_LINE_BYTES
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"), [("json", '"kind": "naïve ☃ \\udc80"'), ("text", r"kind=na\xefve \u2603 \udc80")]
+)
+def test_no_line_is_lost_to_the_encoding_of_stdout(form: str, expected: str):
+    """As with a locale of old, and for what no encoding has."""
+    script = r"""
+import logging, sys
+from telegram_connector.cli import logs
+logs.set_up("INFO", sys.argv[1], [])
+logging.getLogger("telegram_connector").info("words", extra={"kind": "na\u00efve \u2603 \udc80"})
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", script, form],
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
+        capture_output=True,
+        check=True,
+    )
+    assert done.stderr == b""
+    (line,) = done.stdout.decode().splitlines()
+    assert expected in line
+    if form == "json":
+        assert json.loads(line)["kind"] == "naïve ☃ \udc80"
 
 
 def test_what_is_cut_keeps_its_end():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import logging
 import os
@@ -126,6 +127,9 @@ class TextLines(logging.Formatter):
 def set_up(level: str, form: str, secrets: Iterable[str]) -> None:
     """Send all loggers to stdout in the given form (``json`` or ``text``)."""
     scrub = Scrubber(secrets)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Else a locale's encoding would lose each line with a character that it lacks. JSON is UTF-8.
+        sys.stdout.reconfigure(encoding="utf-8" if form == "json" else None, errors="backslashreplace")
     handler = logging.StreamHandler(sys.stdout)
     handler.setFormatter(
         JsonLines(scrub) if form == "json" else TextLines(scrub, colour=_in_colour(sys.stdout))
