@@ -386,6 +386,6 @@ def _subject(subject: Subject) -> dict[str, Any]:
     return {
         "nats_msg_id": subject.nats_msg_id[:200],
         "chat": subject.chat,
-        "kind": subject.kind,
+        "kind": subject.kind and subject.kind[:200],
         "stream_seq": subject.stream_seq,
     }

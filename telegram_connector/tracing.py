@@ -38,6 +38,7 @@ from telegram_connector.instruments import verdict
 from telegram_connector.traceparent import continued
 
 MAX_DESCRIPTION = 200
+MAX_CHOSEN = 200  # characters of what publishers choose; a collector refuses a batch that is too large
 _SCHEMA = "https://opentelemetry.io/schemas/1.30.0"
 
 Attributes = dict[str, AttributeValue]
@@ -90,14 +91,14 @@ class Tracing:
             **self._of_queue,
             "messaging.operation.name": "receive",
             "messaging.operation.type": "receive",
-            "messaging.message.id": subject.nats_msg_id,
+            "messaging.message.id": subject.nats_msg_id[:MAX_CHOSEN],
             "messaging.message.body.size": len(delivery.payload),
             "telegram_connector.stream_seq": delivery.id.sequence,
             "telegram_connector.hand_over": delivery.hand_over,
             "telegram_connector.chat": subject.chat,
         }
         if subject.kind is not None:
-            attributes["telegram_connector.kind"] = subject.kind
+            attributes["telegram_connector.kind"] = subject.kind[:MAX_CHOSEN]
         span = self._start("receive", parent, SpanKind.CONSUMER, attributes)
         with self._fence:
             span.end()
@@ -163,7 +164,7 @@ class Tracing:
     ) -> Tried:
         attributes: Attributes = {
             **self._of_api,
-            "messaging.message.id": envelope.msg_id,
+            "messaging.message.id": envelope.msg_id[:MAX_CHOSEN],
             "telegram_connector.chat": chat,
         }
         span = self._start("send_message", None, SpanKind.CLIENT, attributes)

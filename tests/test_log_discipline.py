@@ -157,6 +157,12 @@ def test_a_seeds_attributes_have_the_values_of_the_answer():
     }
 
 
+def test_what_publishers_choose_is_short():
+    """Also for who takes records elsewhere than to a line that is cut."""
+    _, _, extra = describe(events.Received(Subject("m" * 9000, "7", "k" * 9000, 5), 1))
+    assert (extra["nats_msg_id"], extra["kind"]) == ("m" * 200, "k" * 200)
+
+
 # Storms
 
 

@@ -123,6 +123,17 @@ def test_receive_says_what_was_received_and_begins_the_trace():
     assert not trace.get_current_span().get_span_context().is_valid
 
 
+def test_what_publishers_choose_makes_no_span_too_large_for_a_collector():
+    recorder = Recorder()
+    tracing = recorder.tracing()
+    long = "m" * 100_000
+    tracing.received(make_delivery(1), Subject(long, "7", long, 1))
+    tracing.watch(FakeApi(FakeSource())).send(TelegramOutbound(msg_id=long, text="t"), "7", 99.0)
+    for span in recorder.spans:
+        assert len(span.to_json()) < 4000
+        assert attributes(span)["messaging.message.id"] == "m" * 200
+
+
 @pytest.mark.parametrize(
     ("outcome", "status", "expected"),
     [
