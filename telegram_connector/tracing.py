@@ -17,6 +17,7 @@ from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.trace import (
     INVALID_SPAN,
+    INVALID_SPAN_CONTEXT,
     NonRecordingSpan,
     NoOpTracerProvider,
     Span,
@@ -100,9 +101,10 @@ class Tracing:
         if subject.kind is not None:
             attributes["telegram_connector.kind"] = subject.kind[:MAX_CHOSEN]
         span = self._start("receive", parent, SpanKind.CONSUMER, attributes)
+        here = INVALID_SPAN_CONTEXT
         with self._fence:
+            here = span.get_span_context()
             span.end()
-        here = span.get_span_context()
         if not here.is_valid:  # nobody's provider, yet it may be somebody's trace
             here = trace.get_current_span(parent).get_span_context()
         # Its context alone: the span itself would stay in memory for as long as the message waits.
@@ -126,10 +128,12 @@ class Tracing:
 
     def classify(self, status: int, headers: Mapping[str, str], body: bytes) -> Tried:
         """`classify`, in a span of its own within that of the request."""
-        parent = trace.get_current_span()
-        if not parent.is_recording():
+        parent, recording = trace.get_current_span(), False
+        with self._fence:
+            recording = parent.is_recording()
+            parent.set_attribute("http.response.status_code", status)
+        if not recording:
             return classify(status, headers, body)
-        parent.set_attribute("http.response.status_code", status)
         span = self._start(
             "classify_response", None, SpanKind.INTERNAL, {"http.response.status_code": status}
         )
@@ -154,7 +158,9 @@ class Tracing:
         if isinstance(command, Nak):
             attributes["telegram_connector.delay_seconds"] = command.delay_seconds
         span = self._start("settle", parent, SpanKind.CLIENT, attributes)
-        if span.is_recording():
+        with self._fence:
+            if not span.is_recording():
+                return
             confirmed.add_done_callback(lambda future: self._settled(span, future))
 
     # Inside
@@ -199,10 +205,10 @@ class Tracing:
                 span.end()
 
     def _conclude(self, span: Span, tried: Tried) -> None:
-        if not span.is_recording():
-            return
         disposition, reason = verdict(tried)
         with self._fence:
+            if not span.is_recording():
+                return
             span.set_attribute("telegram_connector.disposition", disposition)
             span.set_attribute("telegram_connector.reason", reason)
             if isinstance(tried, Sent):

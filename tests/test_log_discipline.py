@@ -400,9 +400,7 @@ def test_what_publishers_choose_neither_forges_a_line_nor_commands_the_terminal(
     hostile = "m\n12:00:00 ERROR    forged\r\x1b[2J\x1b]0;title\x07\u2028\u202eé"
     line = TextLines(Scrubber([])).format(record("words", **{name: hostile}))
     assert line.isprintable()
-    assert line.endswith(
-        rf"words  {name}=m\n12:00:00 ERROR    forged\r\x1b[2J\x1b]0;title\x07\u2028\u202eé"
-    )
+    assert line.endswith(rf"words  {name}=m\n12:00:00 ERROR    forged\r\x1b[2J\x1b]0;title\x07\u2028\u202eé")
 
 
 def test_a_traceback_follows_the_line_that_it_belongs_to():

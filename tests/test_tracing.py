@@ -12,7 +12,7 @@ from opentelemetry.instrumentation.urllib3 import URLLib3Instrumentor
 from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from opentelemetry.trace import SpanKind, StatusCode
+from opentelemetry.trace import INVALID_SPAN_CONTEXT, NonRecordingSpan, SpanContext, SpanKind, StatusCode
 
 from telegram_connector import events
 from telegram_connector.delivery import Ack, Nak, Term
@@ -220,6 +220,54 @@ class Broken(SpanProcessor):
 class BrokenAtTheEnd(SpanProcessor):
     def on_end(self, span: Any) -> None:
         raise ZeroDivisionError("on_end")
+
+
+class BrokenSpan(NonRecordingSpan):
+    """A host's that raises whatever it is asked, as one that wraps another may."""
+
+    def __init__(self) -> None:
+        super().__init__(INVALID_SPAN_CONTEXT)
+
+    def _raise(self, *_: Any, **__: Any) -> Any:
+        raise ZeroDivisionError("span")
+
+    is_recording = get_span_context = set_attribute = set_status = end = _raise
+
+
+class DeceptiveSpan(BrokenSpan):
+    """One that fails only once it is used."""
+
+    def is_recording(self) -> bool:
+        return True
+
+    def get_span_context(self) -> SpanContext:
+        return INVALID_SPAN_CONTEXT
+
+
+@pytest.mark.parametrize("kind", [BrokenSpan, DeceptiveSpan])
+def test_spans_that_raise_cost_no_message(kind: type[BrokenSpan], caplog: pytest.LogCaptureFixture):
+    class Provider(TracerProvider):
+        def get_tracer(self, *_: Any, **__: Any) -> Any:
+            return self
+
+        def start_span(self, *_: Any, **__: Any) -> Any:
+            return kind()
+
+    tracing = Tracing("s", "d", "https://api.telegram.org", Provider(shutdown_on_exit=False))
+    source = FakeSource()
+    delivery = make_delivery(1)
+
+    class Api(FakeApi):
+        def send(self, *arguments: Any, **named: Any) -> Any:
+            super().send(*arguments, **named)
+            return tracing.classify(200, {}, b'{"ok": true, "result": {"message_id": 5}}')
+
+    with tracing.within(tracing.received(delivery, SUBJECT)):
+        watched = tracing.watch(Api(source))
+        # What was sent must not look like what has crashed: it would be sent again.
+        assert watched.send(TelegramOutbound(msg_id="m", text="t"), "7", 99.0) == Sent(5)
+        tracing.settling(delivery, Ack(), source.ack(delivery))
+    assert len([r for r in caplog.records if "the tracer provider raised" in r.message]) == 1
 
 
 @pytest.mark.parametrize("processor", [Broken, BrokenAtTheEnd])
