@@ -137,8 +137,13 @@ def fault_of(event: Event) -> Hashable | None:
             return type(event), repr(error)
         case events.BotHeld(reason=reason, fault=fault):
             return type(event), _without_numbers(reason), fault
+        case events.ChatHeld(seconds=seconds, reason=reason) if seconds < GATHER_SECONDS:
+            # One that outlasts the count is said, whichever chats are held besides.
+            return type(event), _without_numbers(reason)
         case events.NotComingBack(reason=reason):
             return type(event), reason
+        case events.ChatReleased():
+            return (type(event),)
         case events.SentPlain() | events.Delayed():
             return (type(event),)
         case events.MsgIdDiffers() | events.TopicIgnored() | events.LeaseLapsed() | events.AlreadySent():

@@ -256,6 +256,8 @@ def test_every_drop_is_said_since_each_is_another_message(desk: Desk):
         events.Delayed(SUBJECT, 5.0),
         events.LeaseLapsed(2, 5),
         events.AlreadySent(SUBJECT),
+        events.ChatHeld("7", 59.0, "Too Many Requests: retry after 59"),
+        events.ChatReleased("7"),
     ],
     ids=one_id,
 )
@@ -270,6 +272,16 @@ def test_transitions_are_said_each_time(desk: Desk):
         desk.log(events.ConnectionLost("closed"))
         desk.log(events.Connected("h", "2.11"))
     assert len(desk.told()) == 6
+
+
+def test_holds_are_gathered_whichever_chats_they_are_of_and_long_ones_said(desk: Desk):
+    for n in range(100):
+        desk.log(events.ChatHeld(str(n), 1.0 + n / 10, f"Too Many Requests: retry after {n}"))
+        desk.log(events.ChatReleased(str(n)))
+    assert len(desk.told()) == 2
+    for n in (1, 2):
+        desk.log(events.ChatHeld(str(n), 3600.0, "Too Many Requests: retry after 3600"))
+    assert len(desk.told()) == 2
 
 
 def test_at_debug_nothing_is_left_out(desk: Desk):
