@@ -183,6 +183,32 @@ def test_nothing_is_exported_unless_asked_for(fleet: Fleet) -> None:
         assert ":4318" not in worker.output  # where the SDK would export to by default
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("variable", "value", "quoted"),
+    [
+        ("OTEL_EXPORTER_OTLP_HEADERS", "a=b, api-key hunter2", "Header format invalid"),
+        ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "hunter2hunter2", "Header format invalid"),
+        ("OTEL_EXPORTER_OTLP_ENDPOINT", "user:hunter2@collector", "No connection adapters"),
+    ],
+)
+def test_what_the_sdk_quotes_of_the_variables_holds_no_secret(
+    fleet: Fleet, collector: Collector, variable: str, value: str, quoted: str
+) -> None:
+    fleet.publish(*numbered(1, 1))
+    with Process("run", env=exporting(fleet, collector) | {variable: value}) as worker:
+        worker.until(quoted)
+        fleet.sandbox.wait(count=1, timeout_seconds=PATIENCE_SECONDS)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert "hunter2" not in worker.output
+        assert "<redacted>" in worker.output
+
+
+def test_a_short_header_takes_no_words_out_of_the_log():
+    assert otel.secrets({"OTEL_EXPORTER_OTLP_HEADERS": "a=b, c"}) == ()
+
+
 # What the variables say
 
 

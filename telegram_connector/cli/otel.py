@@ -19,11 +19,12 @@ from typing import Any
 
 from opentelemetry import metrics, trace
 
-from telegram_connector import __version__
+from telegram_connector import __version__, checks
 from telegram_connector.cli.logs import Scrubber
 
 FLUSH_SECONDS = 3.0  # for what the exporters still have, at most
 RESERVE_SECONDS = 1.0  # of the drain budget, kept for that
+SHORTEST_HEADER = 8  # that holds a secret; a shorter one would be found in words of every day
 PROTOCOL = "http/protobuf"
 _NOT_EXPORTED = ("opentelemetry", "urllib3")  # what exporters log would be exported, and so on
 
@@ -55,6 +56,16 @@ class Exports:
             thread.join(max(0.0, deadline - time.monotonic()))
         if any(thread.is_alive() for thread in threads):
             logger.warning("what telemetry was left did not reach the collector in time")
+
+
+def secrets(env: Mapping[str, str]) -> tuple[str, ...]:
+    """What the variables hold that no log may show: the SDK quotes what it cannot read."""
+    found: list[str] = []
+    for signal in ("", *(f"_{signal}" for signal in _SET_UP)):
+        headers = env.get(f"OTEL_EXPORTER_OTLP{signal}_HEADERS", "").split(",")
+        found += (header.strip() for header in headers if len(header.strip()) >= SHORTEST_HEADER)
+        found += checks.passwords_in(env.get(f"OTEL_EXPORTER_OTLP{signal}_ENDPOINT", ""))
+    return tuple(found)
 
 
 def set_up(scrub: Scrubber) -> Exports:

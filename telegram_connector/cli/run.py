@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import queue
 import signal
 import sys
@@ -36,7 +37,8 @@ def run() -> None:
     NATS or Telegram, it goes on trying and says so; docs/operations.md explains each line of its log.
     """
     settings = relay_settings()
-    logs.set_up(settings.log_level, settings.log_format, settings.secrets)
+    secrets = (*settings.secrets, *otel.secrets(os.environ))
+    logs.set_up(settings.log_level, settings.log_format, secrets)
     threading.excepthook = _log_thread_error
     for name in misspelt():
         logging.getLogger("telegram_connector").warning("%s is not a setting of this version", name)
@@ -49,7 +51,7 @@ def run() -> None:
     # SimpleQueue.put is documented as reentrant, so a handler may call it whatever it interrupts. Further
     # signals only add to the queue, which nobody reads by then.
     stops: queue.SimpleQueue[str] = queue.SimpleQueue()
-    exports = otel.Exports() if settings.dormant else otel.set_up(logs.Scrubber(settings.secrets))
+    exports = otel.Exports() if settings.dormant else otel.set_up(logs.Scrubber(secrets))
     relay = Relay(settings)
     relay.on_end(lambda: stops.put("failed"))
     for signal_number in (signal.SIGTERM, signal.SIGINT):
