@@ -12,7 +12,15 @@ from datetime import datetime
 from functools import partial
 
 from opentelemetry import metrics
-from opentelemetry.metrics import CallbackOptions, Counter, Histogram, Meter, MeterProvider, Observation
+from opentelemetry.metrics import (
+    CallbackOptions,
+    Counter,
+    Histogram,
+    Meter,
+    MeterProvider,
+    NoOpMeter,
+    Observation,
+)
 
 from telegram_connector import __version__, instruments
 from telegram_connector.events import Event
@@ -129,8 +137,9 @@ class Metering:
         self._read: Callable[[], Iterable[Measure]] = tuple
         self._last: tuple[Measure, ...] = ()
         self._fresh_until = float("-inf")
-        self._meters = _meters_of(provider)
+        self._meters = _nowhere
         with self._fence:
+            self._meters = _meters_of(provider)
             self._meters.serve(self)
 
     def observe(self, event: Event) -> None:
@@ -228,6 +237,7 @@ def _histogram(meter: Meter, instrument: Instrument) -> Histogram:
         return meter.create_histogram(name, unit, description)
 
 
+_nowhere = _Meters(NoOpMeter("telegram_connector"))
 _known: weakref.WeakKeyDictionary[MeterProvider, _Meters] = weakref.WeakKeyDictionary()
 _global: list[_Meters] = []
 _making = threading.Lock()

@@ -19,10 +19,12 @@ from opentelemetry.trace import (
     INVALID_SPAN,
     INVALID_SPAN_CONTEXT,
     NonRecordingSpan,
+    NoOpTracer,
     NoOpTracerProvider,
     Span,
     SpanKind,
     StatusCode,
+    Tracer,
     TracerProvider,
 )
 from opentelemetry.util.types import AttributeValue
@@ -66,8 +68,10 @@ class Tracing:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         get_tracer = trace.get_tracer if provider is None else provider.get_tracer
-        self._tracer = get_tracer("telegram_connector", __version__, schema_url=_SCHEMA)
         self._fence = Fence("the tracer provider")
+        self._tracer: Tracer = NoOpTracer()
+        with self._fence:
+            self._tracer = get_tracer("telegram_connector", __version__, schema_url=_SCHEMA)
         self._note_send = note_send
         self._clock = clock
         self._of_queue: Attributes = {

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -205,6 +206,20 @@ def test_what_the_sdk_quotes_of_the_variables_holds_no_secret(
         assert "<redacted>" in worker.output
 
 
+@pytest.mark.integration
+def test_providers_that_cannot_be_loaded_cost_no_message(fleet: Fleet) -> None:
+    """OpenTelemetry's API loads what these name, and raises, whenever it is asked for a provider."""
+    fleet.publish(*numbered(2, 1))
+    names = {"OTEL_PYTHON_TRACER_PROVIDER": "nonsense", "OTEL_PYTHON_METER_PROVIDER": "nonsense"}
+    with Process("run", env=worker_env(fleet, **names)) as worker:
+        fleet.sandbox.wait(count=2, timeout_seconds=PATIENCE_SECONDS)
+        worker.signal(signal.SIGTERM)
+        assert worker.wait() == 0
+        assert "Failed to load configured provider" in worker.output
+        for what in ("tracer", "meter"):
+            assert worker.output.count(f"the {what} provider raised; messages go on") == 1
+
+
 def test_a_short_header_takes_no_words_out_of_the_log():
     assert otel.secrets({"OTEL_EXPORTER_OTLP_HEADERS": "a=b, c"}) == ()
 
@@ -241,6 +256,14 @@ def test_what_is_exported(env: dict[str, str], wanted: str):
             "OTEL_EXPORTER_OTLP_PROTOCOL must be http/protobuf",
         ),
         (
+            {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL": "http/json"},
+            "OTEL_EXPORTER_OTLP_TRACES_PROTOCOL must be http/protobuf",
+        ),
+        (
+            {"OTEL_METRICS_EXPORTER": "otlp", "OTEL_METRICS_EXEMPLAR_FILTER": "nonsense"},
+            "metrics are not exported: Unknown exemplar filter",
+        ),
+        (
             {"OTEL_TRACES_EXPORTER": "otlp", "OTEL_BSP_MAX_QUEUE_SIZE": "1"},  # below a batch's size
             "traces are not exported: ",
         ),
@@ -254,10 +277,13 @@ def test_what_cannot_be_is_said_and_stops_nothing(
 ):
     for name, value in env.items():
         monkeypatch.setenv(name, value)
+    before = set(threading.enumerate())
     exports = otel.set_up(Scrubber([]))
     assert exports.reserve_seconds == 0
     exports.close(1)
-    assert [words in record.getMessage() for record in caplog.records] == [True]
+    ours = [record.getMessage() for record in caplog.records if record.name == "telegram_connector"]
+    assert [words in line for line in ours] == [True]
+    assert set(threading.enumerate()) == before
 
 
 def test_without_the_extra_it_is_named(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch):

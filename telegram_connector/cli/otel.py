@@ -81,7 +81,8 @@ def set_up(scrub: Scrubber) -> Exports:
         try:
             _SET_UP[signal](exports, scrub)
         except Exception as error:  # noqa: BLE001 - the SDK raises what it likes over a variable's value
-            logger.warning("%s are not exported: %s", signal.lower(), scrub(str(error)))
+            why = scrub(str(error)) or type(error).__name__
+            logger.warning("%s are not exported: %s", signal.lower(), why)
     return exports
 
 
@@ -100,11 +101,10 @@ def _wanted(signal: str, env: Mapping[str, str]) -> bool:
     if exporter not in ("", "otlp"):
         logger.warning("OTEL_%s_EXPORTER must be otlp or none; %s are not exported", signal, signal.lower())
         return False
-    protocol = value(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL") or value("OTEL_EXPORTER_OTLP_PROTOCOL")
-    if protocol not in ("", PROTOCOL):
-        logger.warning(
-            "OTEL_EXPORTER_OTLP_PROTOCOL must be %s; %s are not exported", PROTOCOL, signal.lower()
-        )
+    names = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+    decides = next((name for name in names if value(name)), None)
+    if decides and value(decides) != PROTOCOL:
+        logger.warning("%s must be %s; %s are not exported", decides, PROTOCOL, signal.lower())
         return False
     return True
 
@@ -150,7 +150,11 @@ def _set_up_metrics(exports: Exports, _scrub: Scrubber) -> None:
     if isinstance(metrics.get_meter_provider(), MeterProvider):
         return
     reader = PeriodicExportingMetricReader(OTLPMetricExporter())
-    provider = MeterProvider([reader], _resource(), shutdown_on_exit=False)
+    try:
+        provider = MeterProvider([reader], _resource(), shutdown_on_exit=False)
+    except Exception:
+        reader.shutdown()  # it has a thread, which would complain for ever
+        raise
     metrics.set_meter_provider(provider)
     exports.add(provider.shutdown)
 
