@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import os
 import threading
 import time
 import weakref
@@ -183,6 +184,11 @@ class Metering:
             }
             return Totals(dict(self._totals.counters), histograms)
 
+    def leave_to_the_parent(self) -> None:
+        """In a forked child: show nothing of the parent's relay. A lock may have been held at the fork."""
+        self._lock, self._reading = threading.Lock(), threading.Lock()
+        self._read, self._fresh_until = tuple, float("-inf")
+
     def attributes(self, instrument: Instrument, labels: Sequence[str]) -> dict[str, str]:
         """Label names and values, the durable's among them."""
         return {"durable": self.durable, **dict(zip(instrument.labels, labels, strict=True))}
@@ -204,6 +210,7 @@ class _Meters:
                 self._histograms[instrument] = _histogram(meter, instrument)
             else:
                 meter.create_observable_gauge(callbacks=[partial(self._look, instrument)], **what)
+        _every.add(self)
 
     def serve(self, metering: Metering) -> None:
         """Have the gauges show what a relay's do, as long as it is there."""
@@ -212,6 +219,11 @@ class _Meters:
         for instrument, counter in self._counters.items():
             for labels in instrument.values:
                 counter.add(0, metering.attributes(instrument, labels))
+
+    def leave_to_the_parent(self) -> None:
+        self._lock = threading.Lock()
+        for metering in list(self._served):
+            metering.leave_to_the_parent()
 
     def add(self, measure: Measure, attributes: dict[str, str]) -> None:
         if measure.instrument.kind is Kind.COUNTER:
@@ -237,6 +249,7 @@ def _histogram(meter: Meter, instrument: Instrument) -> Histogram:
         return meter.create_histogram(name, unit, description)
 
 
+_every: weakref.WeakSet[_Meters] = weakref.WeakSet()
 _nowhere = _Meters(NoOpMeter("telegram_connector"))
 _known: weakref.WeakKeyDictionary[MeterProvider, _Meters] = weakref.WeakKeyDictionary()
 _global: list[_Meters] = []
@@ -252,3 +265,14 @@ def _meters_of(provider: MeterProvider | None) -> _Meters:
         if provider not in _known:
             _known[provider] = _Meters(provider.get_meter("telegram_connector", __version__))
         return _known[provider]
+
+
+def _leave_to_the_parent() -> None:
+    # A provider goes on in a child, and would say of the parent's relay what the parent's says.
+    global _making
+    _making = threading.Lock()
+    for meters in list(_every):
+        meters.leave_to_the_parent()
+
+
+os.register_at_fork(after_in_child=_leave_to_the_parent)

@@ -7,6 +7,7 @@ gathered: each of those lines names another message that was lost.
 from __future__ import annotations
 
 import logging
+import os
 import re
 import threading
 import time
@@ -105,8 +106,15 @@ class EventLog:
         first = min((storm.since for storm in self._storms.values()), default=float("inf"))
         self._next_over = first + GATHER_SECONDS
 
+    def forget(self) -> None:
+        """In a forked child: the parent tells of its storms. The lock may have been held at the fork."""
+        self._lock = threading.Lock()
+        self._storms.clear()
+        self._set_next()
+
 
 log_event = EventLog()
+os.register_at_fork(after_in_child=log_event.forget)
 
 
 def _write(event: Event, *, quietly: bool = False, more: int = 0, seconds: float = 0.0) -> None:

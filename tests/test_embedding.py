@@ -217,6 +217,95 @@ def test_a_forked_child_neither_sends_nor_settles(fleet: Fleet) -> None:
     assert sorted(fleet.texts()) == sorted(e.text for e in numbered(40, 4))
 
 
+# A child is forked in the middle of what its parent's relay does; it must neither wait for threads that it
+# has not got, nor speak for the parent.
+IN_THE_MIDDLE = """
+    import os, signal, sys, threading, warnings
+    warnings.simplefilter("ignore", DeprecationWarning)  # forking with threads is the host's choice
+    begun, over = threading.Event(), threading.Event()
+
+    def in_a_child(ask):
+        begun.wait(30)
+        child = os.fork()
+        if child == 0:
+            signal.alarm(30)
+            ask()
+            os._exit(0)
+        code = os.waitpid(child, 0)[1]
+        over.set()
+        print(code)
+"""
+
+
+def test_a_forked_childs_metrics_do_not_speak_of_the_parents_relay() -> None:
+    done = in_the_middle(
+        """
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+        from telegram_connector.instruments import BACKLOG, Measure
+        from telegram_connector.metering import Metering
+
+        def read():
+            begun.set()
+            over.wait(30)
+            return [Measure(BACKLOG, 5)]
+
+        def backlogs():
+            data = reader.get_metrics_data()
+            return [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics
+                    if m.name == BACKLOG.name and m.data.data_points]
+
+        def ask():
+            assert not backlogs()
+            metering.show(lambda: [Measure(BACKLOG, 6)])  # a relay of the child's own
+            assert backlogs()
+
+        reader = InMemoryMetricReader()
+        metering = Metering("d", MeterProvider([reader], shutdown_on_exit=False))
+        metering.show(read)
+        thread = threading.Thread(target=metering.readings)
+        thread.start()
+        in_a_child(ask)
+        thread.join()
+        print(len(backlogs()))
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n1\n"), done.stderr
+
+
+def test_a_forked_child_can_log_events() -> None:
+    done = in_the_middle(
+        """
+        from telegram_connector.events import AttemptCrashed, Subject
+        from telegram_connector.telemetry import log_event
+
+        class Slow(Exception):
+            def __repr__(self):
+                begun.set()
+                over.wait(30)
+                return "Slow()"
+
+        subject = Subject("m", "7", None, 1)
+        thread = threading.Thread(target=log_event, args=(AttemptCrashed(subject, Slow()),))
+        thread.start()
+        in_a_child(lambda: log_event(AttemptCrashed(subject, ValueError())))
+        thread.join()
+        """
+    )
+    assert (done.returncode, done.stdout) == (0, "0\n"), done.stderr
+
+
+def in_the_middle(code: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(IN_THE_MIDDLE) + textwrap.dedent(code)],
+        env={"PATH": os.environ.get("PATH", ""), "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_SECONDS,
+        check=False,
+    )
+
+
 def test_the_example_that_embeds_it_in_a_program_with_threads(fleet: Fleet) -> None:
     fleet.publish(*numbered(3, 1))
     env = {k: v for k, v in environment(fleet).items() if k != "PATH"}
