@@ -6,6 +6,7 @@ its own in globals, by variables of its own.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import socket
@@ -161,13 +162,23 @@ class _Server(socketserver.ThreadingTCPServer):
             self.shutdown_request(request)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
+        # The handler's own timeout is for silence, which a client that says a byte now and then never keeps.
+        end = threading.Timer(CLIENT_SECONDS, _cut, (request,))
+        end.daemon = True
+        end.start()
         try:
             super().process_request_thread(request, client_address)
         finally:
+            end.cancel()
             self._room.release()
 
     def handle_error(self, _request: Any, _client_address: Any) -> None:
         """A client that went away is nobody's fault."""
+
+
+def _cut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # it has ended meanwhile
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):

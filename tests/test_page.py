@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import os
 import socket
@@ -167,6 +168,23 @@ def test_clients_that_say_nothing_take_no_more_than_their_share(metering: Meteri
         for connection in silent:
             connection.close()
     assert CLIENT_SECONDS < PATIENCE_SECONDS
+
+
+def test_a_client_that_says_a_byte_now_and_then_does_not_stay(
+    metering: Metering, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("telegram_connector.page.CLIENT_SECONDS", 0.2)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    with served(metering) as port, socket.create_connection(("127.0.0.1", port), 0.02) as connection:
+        with contextlib.suppress(ConnectionError):
+            while time.monotonic() < deadline:
+                connection.sendall(b"G")
+                try:
+                    assert connection.recv(1) == b""
+                    break
+                except TimeoutError:
+                    continue
+        assert time.monotonic() < deadline
 
 
 def test_a_forked_child_does_not_keep_the_port(metering: Metering):
