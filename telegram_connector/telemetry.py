@@ -141,6 +141,8 @@ def fault_of(event: Event) -> Hashable | None:
         case Attempted(disposition=Transient() | Ambiguous() | Unavailable() | BotFault() as refused):
             # Waits and chats differ from one to the next.
             return type(refused), refused.status_code, _without_numbers(refused.description)
+        case Attempted(disposition=Concluded(status)):
+            return Concluded, status
         case events.AttemptCrashed(error=error):
             return type(event), repr(error)
         case events.BotHeld(reason=reason, fault=fault):

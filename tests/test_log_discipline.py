@@ -256,6 +256,7 @@ def test_every_drop_is_said_since_each_is_another_message(desk: Desk):
         events.Delayed(SUBJECT, 5.0),
         events.LeaseLapsed(2, 5),
         events.AlreadySent(SUBJECT),
+        attempted(Concluded("sent")),
         events.ChatHeld("7", 59.0, "Too Many Requests: retry after 59"),
         events.ChatReleased("7"),
     ],
