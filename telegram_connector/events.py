@@ -408,6 +408,13 @@ class HeartbeatUnheard:
 
 
 @dataclass(frozen=True)
+class DoubtsUncounted:
+    """Messages in doubt cannot be counted for the gauge; nothing else is the matter. Said on change."""
+
+    reason: str
+
+
+@dataclass(frozen=True)
 class FiguresTold:
     """The figures of the last while, now and then and only when there is something to say.
 
@@ -490,6 +497,7 @@ Event: TypeAlias = (
     | AlertFailed
     | MetricsUnserved
     | HeartbeatUnheard
+    | DoubtsUncounted
     | FiguresTold
     | ThreadDied
 )

@@ -183,6 +183,12 @@ BOT_PAUSED = _gauge(
     "cause",
     (("fault",), ("outage",), ("operator",)),
 )
+IN_DOUBT = _gauge(
+    "in_doubt_messages",
+    "{message}",
+    "Dead letters, of the newest 1,000, of which nobody knows whether they were sent and which no operator"
+    " has resolved",
+)
 ACTIVE = _gauge("active", "{connector}", "1 for the connector that sends, 0 for one that stands by")
 CONNECTED = _gauge("connected", "{connection}", "1 with a connection to NATS and the consumer bound")
 LAST_ROUND_TRIP = _gauge(

@@ -39,6 +39,7 @@ class Surroundings:
     Attributes:
         connected: Whether there is a connection with the consumer bound.
         backlog: How many messages JetStream has handed to nobody yet; None when unknown.
+        in_doubt: How many messages in doubt wait for an operator; None when unknown.
         last_round_trip: When JetStream last answered, seconds since 1970; None for never.
         deliveries: How many deliveries wait to be read.
         alerts: How many alerts wait to be sent.
@@ -47,6 +48,7 @@ class Surroundings:
 
     connected: bool
     backlog: int | None
+    in_doubt: int | None
     last_round_trip: float | None
     deliveries: int
     alerts: int
@@ -72,6 +74,8 @@ def gauges(status: Status, around: Surroundings) -> Iterator[Measure]:
     causes = (("fault", fault), ("outage", work.bot is not None and not fault), ("operator", by_operator))
     for cause, holds in causes:
         yield Measure(instruments.BOT_PAUSED, int(holds), (cause,))
+    if around.in_doubt is not None:
+        yield Measure(instruments.IN_DOUBT, around.in_doubt)
     yield Measure(instruments.ACTIVE, int(status.role == "active"))
     yield Measure(instruments.CONNECTED, int(around.connected))
     if around.last_round_trip is not None:

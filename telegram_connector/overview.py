@@ -7,22 +7,18 @@ from __future__ import annotations
 
 import base64
 import time
-from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import msgspec
 
-from telegram_connector import marks
 from telegram_connector import pauses as documents
-from telegram_connector.bridge import KeyValue, NatsClient
+from telegram_connector.bridge import NatsClient
+from telegram_connector.bridge.census import Census
+from telegram_connector.bridge.client import AT_ONCE
 from telegram_connector.bridge.consumer import nanoseconds
-from telegram_connector.bridge.kv import NoBucket
 from telegram_connector.bridge.link import PermissionDenied
-from telegram_connector.bridge.stored import headers
 from telegram_connector.clock import timestamp
-from telegram_connector.deadletter import REASON
 from telegram_connector.errors import NO_MESSAGE_FOUND, ApiError
 from telegram_connector.pauses import Pause, Pauses
 from telegram_connector.settings import NatsSettings
@@ -30,7 +26,6 @@ from telegram_connector.status import Status, read_answers
 from telegram_connector.topology import STATE_BUCKET
 
 VERSION = 1
-DEAD_LETTERS_READ = 1_000  # the newest, of which the reasons are counted
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -78,21 +73,6 @@ class Overview(msgspec.Struct, frozen=True, kw_only=True):
     unknown: list[str]
 
 
-class _Dead(NamedTuple):
-    """Why one died, and when it was stored, in the server's words."""
-
-    reason: str
-    stored_at: str
-
-
-@dataclass
-class _Read:
-    """Dead letters whose reasons are known, so that looking again reads only new ones."""
-
-    deleted: int
-    letters: dict[int, _Dead | None]  # None for one that is gone
-
-
 class Observatory:
     """Looks again and again over one connection.
 
@@ -113,7 +93,7 @@ class Observatory:
         self._wait_seconds = wait_seconds
         self._wall = wall
         self._unknown: list[str] = []
-        self._read = _Read(0, {})
+        self._census = Census(settings.dead_stream, AT_ONCE)
 
     def look(self) -> Overview:
         """How things stand now.
@@ -210,62 +190,23 @@ class Observatory:
         info = self._ask("dead letters", f"STREAM.INFO.{self._settings.dead_stream}")
         if info is None:
             return None
-        state = info["state"]
-        count, first, last = (int(state[name]) for name in ("messages", "first_seq", "last_seq"))
-        deleted = int(state.get("num_deleted", 0))
-        if deleted != self._read.deleted:
-            self._read = _Read(deleted, {})
-        window = range(max(first, last - DEAD_LETTERS_READ + 1), last + 1) if count else range(0)
-        known = {sequence: letter for sequence, letter in self._read.letters.items() if sequence in window}
-        missing = [sequence for sequence in window if sequence not in known]
-        if not self._read_reasons(missing, known):
+        count = int(info["state"]["messages"])
+        try:
+            reasons = self._client.over(lambda link: self._census.reasons(link, info))
+        except PermissionDenied as denied:
+            self._unknown.append(f"reasons: NATS permission missing for {denied.subject}")
             return DeadLetters(count, 0, None)
-        self._read.letters = known
-        reasons = Counter(letter.reason for letter in known.values() if letter is not None)
         return DeadLetters(count, reasons.total(), dict(reasons.most_common()))
 
     def _ambiguous(self, dead_letters: DeadLetters | None) -> int | None:
         """How many of the dead letters that were read say that nobody knows, and are not resolved."""
         if dead_letters is None or dead_letters.by_reason is None:
             return None
-        letters = {
-            sequence: letter
-            for sequence, letter in self._read.letters.items()
-            if letter is not None and letter.reason == "ambiguous"
-        }
-        if not letters:
-            return 0
-        keys = [marks.key(self._settings.dead_stream, sequence) for sequence in letters]
         try:
-            entries = KeyValue(self._client, STATE_BUCKET).get_each(keys)
-        except NoBucket:
-            return len(letters)
+            return self._client.over(self._census.in_doubt)
         except PermissionDenied as denied:
             self._unknown.append(f"ambiguous: NATS permission missing for {denied.subject}")
             return None
-        return sum(
-            entry is None or not marks.settles(entry.value, letter.stored_at)
-            for entry, letter in zip(entries, letters.values(), strict=True)
-        )
-
-    def _read_reasons(self, sequences: list[int], known: dict[int, _Dead | None]) -> bool:
-        """Look up the reasons of some; False where they may not be read."""
-        subject = f"STREAM.MSG.GET.{self._settings.dead_stream}"
-        try:
-            answers = self._client.api_each(subject, [{"seq": sequence} for sequence in sequences])
-        except PermissionDenied as denied:
-            self._unknown.append(f"reasons: NATS permission missing for {denied.subject}")
-            return False
-        for sequence, answer in zip(sequences, answers, strict=True):
-            if isinstance(answer, dict):
-                message = answer["message"]
-                reason = headers(message).get(REASON, "unknown")
-                known[sequence] = _Dead(reason, str(message["time"]))
-            elif answer.err_code == NO_MESSAGE_FOUND:
-                known[sequence] = None
-            else:
-                raise answer
-        return True
 
 
 def _paused(chat: str, pause: Pause, wall: float) -> Paused:

@@ -348,6 +348,7 @@ def _surroundings(source: JetStreamSource, worker: Worker, alerts: Alerts) -> Su
     return Surroundings(
         connected=source.connected,
         backlog=source.backlog,
+        in_doubt=source.in_doubt,
         last_round_trip=None if ago is None else time.time() - ago,
         deliveries=source.unread,
         alerts=worker.alerts_waiting,

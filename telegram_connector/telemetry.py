@@ -296,6 +296,8 @@ def describe(event: Event) -> tuple[int, str, dict[str, Any]]:
             return logging.ERROR, f"the metrics page is not served: {reason}", {"error_msg": reason}
         case events.HeartbeatUnheard(reason):
             return logging.WARNING, f"no heartbeats are published: {reason}", {"error_msg": reason}
+        case events.DoubtsUncounted(reason):
+            return logging.WARNING, f"messages in doubt are not counted: {reason}", {"error_msg": reason}
         case events.FiguresTold():
             return _figures(event)
         case events.ThreadDied(thread, _):

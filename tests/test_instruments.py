@@ -117,7 +117,7 @@ def status(**changes: Any) -> Status:
     return Status(**(known | changes))
 
 
-AROUND = Surroundings(True, 7, 1_700_000_000.0, 5, 4, 3)
+AROUND = Surroundings(True, 7, 2, 1_700_000_000.0, 5, 4, 3)
 
 
 # The table
@@ -227,6 +227,7 @@ def shown(status_: Status, around: Surroundings = AROUND) -> dict[Any, float]:
 def test_gauges_show_what_the_status_says():
     found = shown(status())
     assert found["backlog_messages",] == 7
+    assert found["in_doubt_messages",] == 2
     assert found["backlog_age",] == 9.5
     assert [found["outstanding_messages", s] for s in ("waiting", "in_flight", "awaited")] == [3, 1, 2]
     assert (found["lanes",], found["lanes_held",], found["longest_hold",]) == (4, 1, 2.0)
@@ -248,8 +249,9 @@ def test_every_gauge_of_the_table_is_shown_once_known():
 
 
 def test_what_is_unknown_is_not_shown_as_nothing():
-    found = shown(status(), Surroundings(False, None, None, 0, 0, 0))
+    found = shown(status(), Surroundings(False, None, None, None, 0, 0, 0))
     assert ("backlog_messages",) not in found
+    assert ("in_doubt_messages",) not in found
     assert ("last_round_trip_timestamp",) not in found
     assert found["connected",] == 0
 

@@ -109,6 +109,7 @@ TABLE: list[tuple[Event, int, set[str]]] = [
     (events.AlertFailed("blocked"), WARNING, {"error_msg"}),
     (events.MetricsUnserved("in use"), ERROR, {"error_msg"}),
     (events.HeartbeatUnheard("NATS permission missing"), WARNING, {"error_msg"}),
+    (events.DoubtsUncounted("NATS permission missing"), WARNING, {"error_msg"}),
     (
         events.FiguresTold(60.0, 1, 2, 3, 4, 5, 6.0, 7, "active", ""),
         INFO,

@@ -130,7 +130,7 @@ def test_no_line_is_explained_that_there_is_not() -> None:
     assert len(ROWS) == len(set(ROWS))
 
 
-@pytest.mark.parametrize("heading", ["log line", "alert", "reason"])
+@pytest.mark.parametrize("heading", ["log line", "alert", "alert of Prometheus", "reason"])
 def test_every_row_says_what_to_do(heading: str) -> None:
     for row in table(heading):
         assert all(row[: 4 if heading == "log line" else 3]), row
@@ -142,6 +142,16 @@ def test_every_row_says_what_to_do(heading: str) -> None:
 def test_every_alert_is_explained() -> None:
     schema = json.loads((ROOT / "docs" / "alerts.schema.json").read_text())
     assert sorted(code(row[0]) for row in table("alert")) == sorted(schema["properties"]["type"]["enum"])
+
+
+def test_every_alert_of_prometheus_is_explained() -> None:
+    rules = (ROOT / "deploy" / "prometheus" / "rules.yml").read_text()
+    telemetry = (ROOT / "docs" / "telemetry.md").read_text()
+    alerts = dict(re.findall(r"- alert: (\w+)(?:.*\n)+?        labels: {severity: (\w+)}", rules))
+    assert len(alerts) == rules.count("- alert:")
+    assert sorted(code(row[0]) for row in table("alert of Prometheus")) == sorted(alerts)
+    for alert, severity in alerts.items():
+        assert f"\n| `{alert}` | {severity} | " in telemetry
 
 
 def test_every_reason_of_a_dead_letter_is_explained() -> None:

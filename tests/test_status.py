@@ -306,6 +306,9 @@ def test_nothing_is_published_to_a_subject_that_is_no_inbox(fleet: Fleet) -> Non
 
 @pytest.mark.integration
 def test_the_workers_own_user_may_ask_and_is_told_what_it_may_not_see(fleet: Fleet) -> None:
+    denied = "$JS.API.STREAM.MSG.GET.TELEGRAM_DEAD"
+    fleet.server.worker_permissions = f'{{ publish: {{ deny: ["{denied}"] }} }}'
+    fleet.server.reload()
     fleet.sandbox.set_fault("chat_blocked", chat=100)
     fleet.relay()
     fleet.publish(*numbered(1, 1))
@@ -315,7 +318,8 @@ def test_the_workers_own_user_may_ask_and_is_told_what_it_may_not_see(fleet: Fle
     found = shown(fleet, seed=fleet.server.worker_seed)
     assert found["dead_letters"] == {"count": 1, "read": 0, "by_reason": None}
     assert found["connectors"][0]["tally"]["dropped"] == {"refused": 1}
-    assert found["unknown"] == ["reasons: NATS permission missing for $JS.API.STREAM.MSG.GET.TELEGRAM_DEAD"]
+    assert found["unknown"] == [f"reasons: NATS permission missing for {denied}"]
+    assert found["ambiguous"] is None
 
 
 @pytest.mark.integration
@@ -334,14 +338,15 @@ def test_looking_again_reads_only_new_dead_letters(fleet: Fleet, monkeypatch: py
     settings = fleet.server.settings(fleet.server.operator_seed)
     with fleet.server.client(fleet.server.operator_seed) as client:
         observatory = Observatory(client, settings, 0.1)
+        assert client._link is not None
         read: list[int] = []
-        api_each = client.api_each
+        api_each = client._link.api_each
 
         def counting(subject: str, bodies: Any) -> Any:
             read.append(len(bodies))
             return api_each(subject, bodies)
 
-        monkeypatch.setattr(client, "api_each", counting)
+        monkeypatch.setattr(client._link, "api_each", counting)
         for drops in (3, 4):
             fleet.publish(*numbered(drops, 1, start=3 * (drops - 3)))
             fleet.until(lambda: len(fleet.of(events.Attempted)) >= 3 + 4 * (drops - 3))  # noqa: B023

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from types import TracebackType
@@ -22,6 +22,7 @@ AT_ONCE = (
     64  # requests: as fast as more; 64 of the largest messages stay below what nats-py buffers (128 MiB)
 )
 ANNOUNCE_SECONDS = 0.25
+OVER_SECONDS = 60.0
 
 
 class PublishAck(NamedTuple):
@@ -99,10 +100,22 @@ class NatsClient:
         """
         answers: list[dict[str, Any] | ApiError] = []
         for first in range(0, len(bodies), AT_ONCE):
-            answers += self._wait(
-                self._loop.submit(_each(self._open(), subject, bodies[first : first + AT_ONCE]))
-            )
+            some = bodies[first : first + AT_ONCE]
+            answers += self._wait(self._loop.submit(self._open().api_each(subject, some)))
         return answers
+
+    def over(self, what: Callable[[Link], Coroutine[Any, Any, T]], seconds: float = OVER_SECONDS) -> T:
+        """Have something done over the link; its requests end by themselves.
+
+        Raises:
+            BridgeError: As it raises.
+        """
+        future = self._loop.submit(what(self._open()))
+        try:
+            return future.result(seconds)
+        except FutureTimeoutError:
+            future.cancel()
+            raise Unanswered("NATS is too slow to answer") from None
 
     def request(self, subject: str, payload: bytes = b"") -> bytes:
         """Ask whoever serves a subject.
@@ -211,22 +224,3 @@ class NatsClient:
             return future.result(self._timeout_seconds + 5.0)
         except FutureTimeoutError:
             raise Unanswered("the NATS thread did not answer") from None
-
-
-async def _each(
-    link: Link, subject: str, bodies: Sequence[Mapping[str, Any]]
-) -> list[dict[str, Any] | ApiError]:
-    async def ask(body: Mapping[str, Any]) -> dict[str, Any] | ApiError:
-        try:
-            return await link.api(subject, body)
-        except ApiError as error:
-            return error
-
-    # Each is awaited to its end, so that none is left behind with an exception that nobody has seen.
-    answers = await asyncio.gather(*map(ask, bodies), return_exceptions=True)
-    found: list[dict[str, Any] | ApiError] = []
-    for answer in answers:
-        if isinstance(answer, BaseException) and not isinstance(answer, ApiError):
-            raise answer
-        found.append(answer)
-    return found

@@ -14,6 +14,7 @@ from nats.aio.msg import Msg
 from telegram_connector.bridge.answering import Answering
 from telegram_connector.bridge.beating import Beating
 from telegram_connector.bridge.consumer import BoundConsumer
+from telegram_connector.bridge.counting import Counting
 from telegram_connector.bridge.link import Link
 from telegram_connector.bridge.loop import LoopThread, result_or
 from telegram_connector.bridge.settler import Settler
@@ -79,6 +80,9 @@ class JetStreamSource:
             lambda: self._supervisor.link if self._supervisor else None,
             observe,
         )
+        self._counting = Counting(
+            settings.dead_stream, lambda: self._supervisor.link if self._supervisor else None, observe
+        )
         self._tasks: list[asyncio.Task[None]] = []
 
     # Life
@@ -113,6 +117,7 @@ class JetStreamSource:
             asyncio.ensure_future(self._guard(self._supervisor.run)),
             asyncio.ensure_future(self._guard(self._keep_ticking)),
             asyncio.ensure_future(self._guard(self._answering.run)),
+            asyncio.ensure_future(self._guard(self._counting.run)),
         ]
 
     async def _guard(self, work: Callable[[], object]) -> None:
@@ -188,6 +193,11 @@ class JetStreamSource:
         """How many messages JetStream has handed to nobody yet, as last heard; None while not connected."""
         supervisor = self._supervisor
         return supervisor.pending if supervisor is not None and supervisor.ready else None
+
+    @property
+    def in_doubt(self) -> int | None:
+        """How many messages in doubt wait for an operator, as last counted; None while that is not known."""
+        return self._counting.count
 
     @property
     def round_trip_ago_seconds(self) -> float | None:

@@ -54,6 +54,8 @@ def needed(settings: NatsSettings, keeps_dead_letters: bool = True) -> tuple[Rig
         Right("publish", f"$JS.API.STREAM.MSG.GET.KV_{STATE_BUCKET}"),
         Right("publish", f"$KV.{STATE_BUCKET}.>"),
         Right("publish", f"$JS.API.STREAM.INFO.{settings.dead_stream}", vital=False),
+        # Without it messages in doubt are not counted for the metrics.
+        Right("publish", f"$JS.API.STREAM.MSG.GET.{settings.dead_stream}", vital=False),
         Right("publish", settings.dead_subject, vital=keeps_dead_letters),
         Right("publish", settings.alert_subject, vital=False),
         # Without these the command status does not hear of this worker, and pauses are heeded within 10 s.
