@@ -7,8 +7,6 @@ the test skips, except where ``CI`` is set.
 from __future__ import annotations
 
 import io
-import os
-import socket
 import subprocess
 import tarfile
 from collections.abc import Iterator
@@ -22,6 +20,7 @@ from telegram_connector.relay import Relay
 from telegram_connector.sandbox import Sandbox
 from telegram_connector.settings import NatsSettings, Settings
 from telegram_connector.topology import provisioned
+from tests.engine import engine_answers, unavailable
 from tests.fleet import PATIENCE_SECONDS, TOKEN
 from tests.nats_server import binary
 
@@ -31,21 +30,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
-
-
-def unavailable(reason: str) -> None:
-    if os.environ.get("CI") == "true":
-        pytest.fail(reason)
-    pytest.skip(reason)
-
-
-def engine_answers() -> bool:
-    """Looked at without the client, which leaves its sockets to the collector when nobody answers."""
-    host = os.environ.get("DOCKER_HOST", "unix:///var/run/docker.sock")
-    if not host.startswith("unix://"):
-        return True
-    with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(host.removeprefix("unix://")) == 0
 
 
 @pytest.fixture
