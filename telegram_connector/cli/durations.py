@@ -6,7 +6,6 @@ import click
 
 from telegram_connector.cli.records import read_age
 
-UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
 LONGEST_SECONDS = 365 * 86_400.0
 
 
@@ -20,14 +19,3 @@ def duration(value: str) -> float:
     if not 0 < seconds <= LONGEST_SECONDS:
         raise click.BadParameter(f"{value!r} is not within a second and a year")
     return seconds
-
-
-def lasting(seconds: float) -> str:
-    """About so long, in its two largest units."""
-    left = max(0, round(seconds))
-    shown: list[str] = []
-    for unit, length in UNITS.items():
-        number, left = divmod(left, length)
-        if number or (unit == "s" and not shown):
-            shown.append(f"{number}{unit}")
-    return "".join(shown[:2])
