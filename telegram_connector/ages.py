@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 _UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 _LONGEST = timedelta(days=36_500)
+LONGEST_SECONDS = 365 * 86_400.0
 
 
 def read_length(text: str) -> timedelta:
@@ -22,6 +23,18 @@ def read_length(text: str) -> timedelta:
     if seconds > _LONGEST.total_seconds():
         raise ValueError(f"{text!r} is more than a century")
     return timedelta(seconds=seconds)
+
+
+def read_duration(text: str) -> float:
+    """Seconds that something is to last, from words like 90s, 10m, 1h30m or 2d, up to a year.
+
+    Raises:
+        ValueError: It is none; the text is for people.
+    """
+    seconds = read_length(text).total_seconds()
+    if not 0 < seconds <= LONGEST_SECONDS:
+        raise ValueError(f"{text!r} is not within a second and a year")
+    return seconds
 
 
 def lasting(seconds: float) -> str:

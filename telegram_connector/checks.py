@@ -202,7 +202,7 @@ def console_token(text: str) -> str:
         raise ValueFaultError("has white space or letters in it that not every keyboard has")
     if len(text) < _LEAST_TOKEN or len(set(text)) < _LEAST_TOKEN // 3:
         raise ValueFaultError(
-            f"is too easy to guess: {_LEAST_TOKEN} random characters at least, as openssl rand -base64 24 makes"
+            f"is too easy to guess: take {_LEAST_TOKEN} random characters (openssl rand -base64 24)"
         )
     return text
 

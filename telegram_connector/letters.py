@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -14,6 +14,34 @@ from telegram_connector.errors import EnvelopeError
 from telegram_connector.marks import Change, Claim, Finish, Mark, Step, next_step, no_envelope
 
 REASONS = ("refused", "unreadable", "gave_up", "ambiguous", "expired", "conflict")
+# Why one is dead, and what to do about it; docs/operations.md says more.
+ADVICE: Mapping[str, tuple[str, str]] = {
+    "refused": (
+        "Telegram refused it.",
+        "400 is about what it says: mend its publisher, and resend it as plain text meanwhile. 403 is about "
+        "who it is for: let the bot in again and resend it, send it to another chat, or discard it.",
+    ),
+    "unreadable": (
+        "It is no envelope that a connector can read; Telegram was not asked.",
+        "Mend its publisher, and publish it anew.",
+    ),
+    "gave_up": (
+        "It failed too often, for reasons of its own.",
+        "Look whether the chat shows it, then resend it.",
+    ),
+    "ambiguous": (
+        "Nobody knows whether Telegram has it.",
+        "Look into the chat, then settle it among what is in doubt.",
+    ),
+    "expired": (
+        "It was too old to be sent.",
+        "Resend what still matters; see why it waited so long.",
+    ),
+    "conflict": (
+        "Its msg_id was used before for something else.",
+        "Mend its publisher's ids, and publish it anew.",
+    ),
+}
 ANY_AGE = Ages()
 DEFAULT_CHAT = "default"  # how letters are asked for that named no chat
 

@@ -359,6 +359,15 @@ class ConsoleSettings(NatsSettings):
     )
     log_format: str = _setting("LOG_FORMAT", default="json", check=checks.one_of("json", "text"))
 
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> ConsoleSettings:
+        """Read the settings from ``env``; a variable that is empty or white space counts as unset.
+
+        Raises:
+            SettingsError: Anything is missing or wrong; lists every fault.
+        """
+        return cls(**_read(cls, env))
+
     @property
     def secrets(self) -> tuple[str, ...]:
         """Every secret value that logs must be scrubbed of."""

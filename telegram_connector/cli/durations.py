@@ -1,21 +1,19 @@
-"""Lengths of time as people write them."""
+"""Lengths of time as the type of an option."""
 
 from __future__ import annotations
 
 import click
 
-from telegram_connector.cli.records import read_age
-
-LONGEST_SECONDS = 365 * 86_400.0
+from telegram_connector.ages import read_duration
 
 
 def duration(value: str) -> float:
-    """Seconds, from words like 90s, 10m, 1h30m or 2d, up to a year; the type of an option.
+    """Seconds, from words like 90s, 10m, 1h30m or 2d, up to a year.
 
     Raises:
         click.BadParameter: It is none; exit code 2.
     """
-    seconds = read_age(value).total_seconds()
-    if not 0 < seconds <= LONGEST_SECONDS:
-        raise click.BadParameter(f"{value!r} is not within a second and a year")
-    return seconds
+    try:
+        return read_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
