@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 from flask import Flask, Response, g, jsonify, request
@@ -182,13 +182,13 @@ class Pages:
 
     def _dead_one(self, seq: int) -> dict[str, Any]:
         found = self._with(Graves, lambda graves: graves.in_full(seq))
-        return found if found is not None else _gone()
+        return _there(found)
 
     def _dead_body(self, seq: int) -> dict[str, Any]:
         with self._audited("dead.show-text", [str(seq)]) as say:
             found = self._with(Graves, lambda graves: graves.body(seq))
             say("shown" if found is not None else "it is there no more")
-        return _judged(found) if found is not None else _gone()
+        return _judged(_there(found))
 
     def _plan(self) -> dict[str, Any]:
         asked = _asked(Planning)
@@ -347,8 +347,10 @@ def _tally(done: Sequence[Done], treatment: Treatment) -> str:
     return f"{words or 'nothing'}{f' ({shown})' if shown else ''}"
 
 
-def _gone() -> NoReturn:
-    raise Refused(404, "gone", "it is there no more")
+def _there(found: dict[str, Any] | None) -> dict[str, Any]:
+    if found is None:
+        raise Refused(404, "gone", "it is there no more")
+    return found
 
 
 def _answer(status: int, kind: str, words: str, **more: Any) -> Response:

@@ -66,23 +66,20 @@ class Audit:
         entry = Entry(timestamp(self._wall()), who, address, action, shown, len(ids), words, ok)
         with self._lock:
             self._entries.append(entry)
-        logger.log(
-            logging.INFO if ok else logging.WARNING,
-            "console: %s by %s: %s",
-            action,
-            who,
-            words,
-            extra={
-                "event": "console_action",
-                "action": action,
-                "who": who,
-                "address": address,
-                "ids": shown,
-                "count": len(ids),
-                "result": words,
-                "ok": ok,
-            },
-        )
+        about = {
+            "event": "console_action",
+            "action": action,
+            "who": who,
+            "address": address,
+            "ids": shown,
+            "count": len(ids),
+            "result": words,
+            "ok": ok,
+        }
+        if ok:
+            logger.info("console: %s by %s: %s", action, who, words, extra=about)
+        else:
+            logger.warning("console: %s by %s was not done: %s", action, who, words, extra=about)
         self._told()
 
     def newest(self) -> list[Entry]:
