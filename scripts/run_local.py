@@ -131,6 +131,7 @@ class Run:
         self._say(
             f"Look at it as an operator (also: pause, dead, ledger):\n  {self._line(operator, 'status')}"
         )
+        self._say(f"The same in a browser:\n  {self._line(operator, 'console')}")
         env = {**plan.base, **worker, **(telegram or {})}
         if self._is_level:
             env["LOG_LEVEL"] = "DEBUG"

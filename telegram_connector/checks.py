@@ -21,6 +21,7 @@ from typing import Any
 from urllib.parse import SplitResult, unquote, urlsplit
 
 _SEED_LENGTH = 58
+_LEAST_TOKEN = 24  # characters: 144 bits where they are random, and no word that anybody thinks of
 _MAX_NAME_LENGTH = 255  # nats-server: JSMaxNameLen
 _MAX_COUNT = 2**31 - 1
 _MAX_PORT = 65535
@@ -189,6 +190,19 @@ def bot_token(value: Any) -> str:
         raise ValueFaultError(
             "is not a bot token: digits, a colon, then about 35 letters, digits, _ or -, "
             "without quotes, spaces or the word bot"
+        )
+    return text
+
+
+def console_token(text: str) -> str:
+    """Check what opens the operator's page."""
+    if re.fullmatch(r"[1-9][0-9]*:[A-Za-z0-9_-]{30,}", text):
+        raise ValueFaultError("is a bot's token; it must be one of its own, which nothing else knows")
+    if not re.fullmatch(r"[\x21-\x7e]+", text):
+        raise ValueFaultError("has white space or letters in it that not every keyboard has")
+    if len(text) < _LEAST_TOKEN or len(set(text)) < _LEAST_TOKEN // 3:
+        raise ValueFaultError(
+            f"is too easy to guess: take {_LEAST_TOKEN} random characters (openssl rand -base64 24)"
         )
     return text
 

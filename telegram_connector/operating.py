@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,21 @@ class Change:
     heard: list[Status]
     unheard: str
     unannounced: str
+
+    def heard_by(self) -> str:
+        """Who has heard of it, in words."""
+        if not self.heard:
+            return "no connector has heard of it yet; whichever runs heeds it within 10 s, or from its start"
+        active = sum(status.role == "active" for status in self.heard)
+        return f"heard by {len(self.heard)} connector{'s' * (len(self.heard) > 1)}, {active} active"
+
+    def doubts(self) -> Iterator[str]:
+        """What did not go as it should, in words."""
+        if self.unreadable:
+            yield f"what was kept as paused could not be read and was replaced: {self.unreadable}"
+        for what, why in (("connectors were not asked", self.unheard), ("no alert", self.unannounced)):
+            if why:
+                yield f"{what}: {why}"
 
 
 class Switch:

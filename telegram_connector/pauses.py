@@ -93,3 +93,15 @@ def write(pauses: Pauses) -> bytes:
 def whom(chat: str) -> str:
     """Whom a pause is for, in words; ``""`` is the bot."""
     return f"chat {chat}" if chat else "the bot"
+
+
+def reason(words: str) -> str:
+    """An operator's words for why, on one line.
+
+    Raises:
+        ValueError: They are too many, or cannot be printed.
+    """
+    line = " ".join(words.split())
+    if len(line) > MAX_REASON or not line.isprintable():
+        raise ValueError(f"must be at most {MAX_REASON} printable characters")
+    return line

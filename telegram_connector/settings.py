@@ -342,6 +342,43 @@ class Settings(NatsSettings):
         return tuple(dict.fromkeys((*filter(None, (self.bot_token,)), *super().secrets, *of_proxy)))
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConsoleSettings(NatsSettings):
+    """What the operator's page is told.
+
+    Attributes:
+        token: What opens the page where it is not bound to this machine alone; never the bot's.
+        port: Where a platform wants it served, on all addresses; None for nowhere in particular.
+        log_level: ``DEBUG``, ``INFO``, ``WARNING`` or ``ERROR``.
+        log_format: ``json`` or ``text``.
+    """
+
+    token: str | None = _setting(
+        "TG_CONSOLE_TOKEN", default=None, check=checks.optional(checks.console_token), shown=False
+    )
+    port: int | None = _setting(
+        "PORT", default=None, check=checks.maybe(checks.whole(1, 65_535)), read=checks.read_whole
+    )
+    log_level: str = _setting(
+        "LOG_LEVEL", default="INFO", check=checks.one_of("DEBUG", "INFO", "WARNING", "ERROR")
+    )
+    log_format: str = _setting("LOG_FORMAT", default="json", check=checks.one_of("json", "text"))
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str]) -> ConsoleSettings:
+        """Read the settings from ``env``; a variable that is empty or white space counts as unset.
+
+        Raises:
+            SettingsError: Anything is missing or wrong; lists every fault.
+        """
+        return cls(**_read(cls, env))
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """Every secret value that logs must be scrubbed of."""
+        return tuple(dict.fromkeys((*filter(None, (self.token,)), *super().secrets)))
+
+
 def variables(cls: type[NatsSettings]) -> tuple[str, ...]:
     """Return every environment variable that ``cls.from_env`` looks at."""
     return tuple(name for item in fields(cls) for name in _rule(item).names)
@@ -349,7 +386,7 @@ def variables(cls: type[NatsSettings]) -> tuple[str, ...]:
 
 def unknown_variables(env: Iterable[str]) -> tuple[str, ...]:
     """Return the names in ``env`` that look like ours (``TG_``) but are no setting: probably typos."""
-    known = set(variables(Settings))
+    known = {*variables(Settings), *variables(ConsoleSettings)}
     return tuple(sorted(name for name in env if name.startswith("TG_") and name not in known))
 
 

@@ -99,9 +99,7 @@ def test_without_the_right_it_is_said_once_asked_once_and_nothing_else_is_the_ma
     fleet.server.reload()
     port = free_port()
     fleet.relay(metrics_port=port)
-    assert (
-        fleet.until_event(events.DoubtsUncounted).reason == f"NATS permission missing for {MSG_GET}"
-    )
+    assert fleet.until_event(events.DoubtsUncounted).reason == f"NATS permission missing for {MSG_GET}"
     fleet.publish(*numbered(20, 2))
     fleet.sandbox.wait(count=20, timeout_seconds=PATIENCE_SECONDS)
     fleet.server.kill()

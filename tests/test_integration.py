@@ -253,7 +253,7 @@ def test_a_missing_permission_is_named(fleet: Fleet) -> None:
     failed = fleet.until_event(events.BindFailed)
     assert failed.operator_fault
     assert "permission" in failed.cause
-    assert "consumer.info" in failed.cause
+    assert "CONSUMER.INFO" in failed.cause
 
 
 def test_a_frozen_server_stops_sending_and_resumes(fleet: Fleet) -> None:

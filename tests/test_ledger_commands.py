@@ -621,7 +621,7 @@ def test_a_send_again_that_was_cut_off_goes_on_when_run_again(
         patch.setattr(Archive, "publish_again", cut)
         words = desk.fails("resolve", record.key, "--send-again", "--yes")
     assert "the record says send-again now, but its copy may not be published: " in words
-    assert "run the same command again" in words
+    assert "do the same again" in words
     assert desk.record(record).status == PENDING
     assert len(desk.outbound()) == 1 + stored
     assert "nothing is in doubt. Waits to be sent again" in desk.fails(

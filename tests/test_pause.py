@@ -14,9 +14,10 @@ import pytest
 from click.testing import CliRunner
 
 from telegram_connector import events, pauses
+from telegram_connector.ages import lasting
 from telegram_connector.bridge import KeyValue
 from telegram_connector.cli import main
-from telegram_connector.cli.durations import duration, lasting
+from telegram_connector.cli.durations import duration
 from telegram_connector.disposition import Terminal
 from telegram_connector.envelope import TelegramOutbound
 from telegram_connector.lanes import Item, Lanes

@@ -10,9 +10,11 @@ from datetime import datetime, timedelta, timezone
 import click
 import pytest
 
+from telegram_connector.ages import Ages, age
 from telegram_connector.bridge.link import PermissionDenied
 from telegram_connector.cli import records
 from telegram_connector.errors import Disconnected
+from telegram_connector.wording import counted, visible
 
 NOW = datetime(2026, 11, 30, 12, tzinfo=timezone.utc)
 
@@ -43,18 +45,18 @@ def test_what_is_no_age_is_named(text: str):
     ("ago", "shown"), [(-5, "0s"), (59, "59s"), (60, "1m"), (7199, "1h"), (86_399, "23h"), (864_000, "10d")]
 )
 def test_ages_are_shown_in_their_largest_unit(ago: int, shown: str):
-    assert records.age(NOW - timedelta(seconds=ago), NOW) == shown
+    assert age(NOW - timedelta(seconds=ago), NOW) == shown
 
 
 def test_bounds_of_ages():
     hour, day = timedelta(hours=1), timedelta(days=1)
     at = NOW - timedelta(hours=5)
-    assert records.Ages().hold(at, NOW)
-    assert records.Ages(older_than=hour, newer_than=day).hold(at, NOW)
-    assert not records.Ages(older_than=day).hold(at, NOW)
-    assert not records.Ages(newer_than=hour).hold(at, NOW)
-    assert not records.Ages()
-    assert records.Ages(older_than=timedelta(0))
+    assert Ages().hold(at, NOW)
+    assert Ages(older_than=hour, newer_than=day).hold(at, NOW)
+    assert not Ages(older_than=day).hold(at, NOW)
+    assert not Ages(newer_than=hour).hold(at, NOW)
+    assert not Ages()
+    assert Ages(older_than=timedelta(0))
 
 
 def test_times_are_utc_with_milliseconds():
@@ -63,7 +65,7 @@ def test_times_are_utc_with_milliseconds():
 
 
 def test_strangers_words_are_one_harmless_line():
-    assert records.visible("a\x1b[2J\nb\u202e\x9b\ud800é😀") == "a\\x1b[2J\\nb\\u202e\\x9b\\ud800é😀"
+    assert visible("a\x1b[2J\nb\u202e\x9b\ud800é😀") == "a\\x1b[2J\\nb\\u202e\\x9b\\ud800é😀"
 
 
 def test_arrays_are_whole_json(capsys: pytest.CaptureFixture[str]):
@@ -135,4 +137,4 @@ def test_the_first_signal_asks_and_the_second_does_what_it_always_does():
 
 
 def test_counts_have_their_plural():
-    assert [records.counted(n, "letter") for n in (0, 1, 2000)] == ["0 letters", "1 letter", "2,000 letters"]
+    assert [counted(n, "letter") for n in (0, 1, 2000)] == ["0 letters", "1 letter", "2,000 letters"]

@@ -13,18 +13,18 @@ PACKAGE = Path(__file__).parents[1] / "telegram_connector"
 # From the top down; a name may be a module or a whole package. Row neighbours do not know each other.
 ROWS = (
     "errors checks clock disposition delivery gate pacing scrubber transport rates pauses web fence"
-    " traceparent",
+    " traceparent ages wording",
     "envelope settings events classify settled settlement marks markup",
     "sandbox topology lanes projection gathering telegram telemetry instruments state record alerts"
     " deadletter fitness",
     "links",
     "ledger resolution docket",
-    "attempt bridge",
-    "settling pausing status tracing",
+    "attempt bridge story",
+    "settling pausing status tracing letters resolver",
     "upkeep metering reporter",
     "worker page",
     "relay publisher demo checkup overview operating",
-    "handler",
+    "handler console",
     "cli pytest_plugin",
     "__main__",
 )
@@ -39,8 +39,8 @@ DOORS = {
     "asyncio": {"bridge"},
     "requests": {"telegram", "transport"},
     "urllib3": {"telegram", "transport"},
-    "flask": {"sandbox"},
-    "werkzeug": {"sandbox"},
+    "flask": {"sandbox", "console"},
+    "werkzeug": {"sandbox", "console"},
     "click": {"cli"},
     "rich": {"demo", "cli"},
     "pythonjsonlogger": {"cli"},

@@ -382,6 +382,7 @@ def test_matrix_restart_with_proof(rig: Rig) -> None:
     """App restarts with `send_in_flight`. - ... unless adapter has proof."""
     rig.api.script["hello"] = [Sent(42, None, 7)]
     rig.deliver()
+    rig.source.wait_until(lambda: bool(rig.records.keys(LINKS_BUCKET)))
     # The link was stored, and the process ended before the record was.
     in_flight = decode(encode(rig.record()).replace(b'"sent"', b'"send_in_flight"'))
     rig.records.put(LEDGER_BUCKET, in_flight.key, encode(in_flight))

@@ -131,6 +131,16 @@ class DeadLetters:
             if entry is not None
         }
 
+    def marked(self, letter: Letter) -> Marked:
+        """What was done about one of them, and by which revision that can be replaced.
+
+        Raises:
+            BridgeError: It cannot be read.
+        """
+        name = self._key(letter.seq)
+        entry = self._state.get(name)
+        return UNMARKED if entry is None else Marked(self._read(name, entry.value), entry.revision)
+
     def body(self, letter: Letter) -> Letter:
         """The letter with its body: one that did not fit comes from the outbound stream, if still there."""
         if not letter.body_omitted or letter.payload or letter.original is None:
@@ -186,7 +196,7 @@ class DeadLetters:
             revision = self._write(letter, mark, seen.revision)
             if revision is not None:
                 return self._publish(letter, made, Marked(mark, revision), mark, sure_at)
-            seen, again = self._marked(letter), False  # somebody else was first
+            seen, again = self.marked(letter), False  # somebody else was first
 
     def _finish(self, letter: Letter, made: Copy, seen: Marked, mark: Mark, again: bool) -> Outcome:
         """Go on with a copy of which nobody knows whether it was published."""
@@ -278,11 +288,6 @@ class DeadLetters:
                 raise
 
     # The streams and the bucket
-
-    def _marked(self, letter: Letter) -> Marked:
-        name = self._key(letter.seq)
-        entry = self._state.get(name)
-        return UNMARKED if entry is None else Marked(self._read(name, entry.value), entry.revision)
 
     def _write(self, letter: Letter, mark: Mark, revision: int) -> int | None:
         name, value = self._key(letter.seq), msgspec.json.encode(mark)

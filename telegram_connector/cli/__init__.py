@@ -8,6 +8,7 @@ from telegram_connector import __version__
 from telegram_connector.cli.chats import chats
 from telegram_connector.cli.check import check
 from telegram_connector.cli.completion import completion
+from telegram_connector.cli.console import console
 from telegram_connector.cli.dead import dead
 from telegram_connector.cli.demo import demo
 from telegram_connector.cli.ledger import ledger
@@ -44,7 +45,7 @@ def main() -> None:
 
 main.add_sections(
     ("Worker", (run, check, provision)),
-    ("Operating", (status, pause, resume, dead, ledger)),
+    ("Operating", (status, pause, resume, dead, ledger, console)),
     ("Publishing", (publish, lint, chats)),
     ("Trying it out", (demo, sandbox)),
     ("Shell", (completion,)),

@@ -1,33 +1,19 @@
-"""Lengths of time as people write them."""
+"""Lengths of time as the type of an option."""
 
 from __future__ import annotations
 
 import click
 
-from telegram_connector.cli.records import read_age
-
-UNITS = {"d": 86_400, "h": 3_600, "m": 60, "s": 1}
-LONGEST_SECONDS = 365 * 86_400.0
+from telegram_connector.ages import read_duration
 
 
 def duration(value: str) -> float:
-    """Seconds, from words like 90s, 10m, 1h30m or 2d, up to a year; the type of an option.
+    """Seconds, from words like 90s, 10m, 1h30m or 2d, up to a year.
 
     Raises:
         click.BadParameter: It is none; exit code 2.
     """
-    seconds = read_age(value).total_seconds()
-    if not 0 < seconds <= LONGEST_SECONDS:
-        raise click.BadParameter(f"{value!r} is not within a second and a year")
-    return seconds
-
-
-def lasting(seconds: float) -> str:
-    """About so long, in its two largest units."""
-    left = max(0, round(seconds))
-    shown: list[str] = []
-    for unit, length in UNITS.items():
-        number, left = divmod(left, length)
-        if number or (unit == "s" and not shown):
-            shown.append(f"{number}{unit}")
-    return "".join(shown[:2])
+    try:
+        return read_duration(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None

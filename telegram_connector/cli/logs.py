@@ -29,7 +29,7 @@ class JsonLines(JsonFormatter):
 
     def __init__(self, scrub: Scrubber) -> None:
         super().__init__(
-            ["levelname", "name", "message"],
+            "%(levelname)s %(name)s %(message)s",  # 3.1 understands no list of names
             rename_fields={"levelname": "level", "name": "logger"},
             timestamp=True,
             json_ensure_ascii=False,

@@ -8,14 +8,16 @@ from collections.abc import Callable
 import click
 
 from telegram_connector import checks
+from telegram_connector.ages import lasting
 from telegram_connector.bridge import NatsClient
 from telegram_connector.cli.check import printable
-from telegram_connector.cli.durations import duration, lasting
+from telegram_connector.cli.durations import duration
 from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import nats_settings
 from telegram_connector.errors import BridgeError
 from telegram_connector.operating import Change, Switch
-from telegram_connector.pauses import MAX_REASON, whom
+from telegram_connector.pauses import reason as reason_of
+from telegram_connector.pauses import whom
 
 WAIT_SECONDS = 1.0
 
@@ -28,10 +30,10 @@ def _chat(value: str) -> str:
 
 
 def _reason(value: str) -> str:
-    words = " ".join(value.split())
-    if len(words) > MAX_REASON or not words.isprintable():
-        raise click.BadParameter(f"must be at most {MAX_REASON} printable characters")
-    return words
+    try:
+        return reason_of(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 @click.command(
@@ -66,7 +68,7 @@ def pause(chat: str | None, seconds: float | None, reason: str) -> None:
         click.echo(f"telegram-connector pause: {error}", err=True)
         sys.exit(1)
     how_long = "until resumed" if seconds is None else f"for {lasting(seconds)}"
-    click.echo(f"{whom(chat or '')} is paused {how_long}; {_heard(change)}")
+    click.echo(f"{whom(chat or '')} is paused {how_long}; {change.heard_by()}")
     _say_doubts(change)
 
 
@@ -95,7 +97,7 @@ def resume(chat: str | None, everything: bool) -> None:
         click.echo("nothing was paused" if everything else f"{whom(chat or '')} was not paused")
     else:
         names = ", ".join(whom(name) for name in change.ended)
-        click.echo(f"resumed: {names}; {_heard(change)}")
+        click.echo(f"resumed: {names}; {change.heard_by()}")
     left = [whom(name) for name in change.pauses.all()]
     if left:
         click.echo(f"still paused: {', '.join(left)}")
@@ -112,17 +114,6 @@ def _change(command: str, act: Callable[[Switch], Change]) -> Change:
         sys.exit(1)
 
 
-def _heard(change: Change) -> str:
-    if not change.heard:
-        return "no connector has heard of it yet; whichever runs heeds it within 10 s, or from its start"
-    active = sum(status.role == "active" for status in change.heard)
-    return f"heard by {len(change.heard)} connector{'s' * (len(change.heard) > 1)}, {active} active"
-
-
 def _say_doubts(change: Change) -> None:
-    if change.unreadable:
-        words = f"what was kept as paused could not be read and was replaced: {change.unreadable}"
-        click.echo(f"telegram-connector: {words}", err=True)
-    for what, why in (("connectors were not asked", change.unheard), ("no alert", change.unannounced)):
-        if why:
-            click.echo(printable(f"telegram-connector: {what}: {why}"), err=True)
+    for words in change.doubts():
+        click.echo(printable(f"telegram-connector: {words}"), err=True)

@@ -5,30 +5,27 @@ from __future__ import annotations
 import getpass
 import json
 import queue
-import re
 import shutil
 import signal
 import socket
 import sys
 import threading
-import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any, TypeVar
 
 import click
 
 from telegram_connector import clock
+from telegram_connector.ages import read_length
 from telegram_connector.bridge.link import PermissionDenied
 from telegram_connector.cli.check import printable
 from telegram_connector.errors import TelegramConnectorError
+from telegram_connector.wording import visible
 
 EXIT_FAILED = 1
 
-_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
-_LONGEST = timedelta(days=36_500)
 _NARROWEST = 20  # columns; a table's last column is cut to what the terminal leaves, never below this
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -40,30 +37,10 @@ def read_age(text: str) -> timedelta:
     Raises:
         click.BadParameter: It is none; exit code 2.
     """
-    if not re.fullmatch(r"([0-9]{1,9}[smhdw])+", text):
-        raise click.BadParameter(f"{text!r} is no length of time: write 90s, 15m, 2h, 3d, 1w or 1d12h")
-    seconds = sum(int(n) * _UNITS[unit] for n, unit in re.findall(r"([0-9]+)([smhdw])", text))
-    if seconds > _LONGEST.total_seconds():
-        raise click.BadParameter(f"{text!r} is more than a century")
-    return timedelta(seconds=seconds)
-
-
-@dataclass(frozen=True)
-class Ages:
-    """Between which ages something is looked for; None for no bound."""
-
-    older_than: timedelta | None = None
-    newer_than: timedelta | None = None
-
-    def __bool__(self) -> bool:
-        return self.older_than is not None or self.newer_than is not None
-
-    def hold(self, at: datetime, now: datetime) -> bool:
-        """Whether what happened at `at` (with an offset) is within them at `now`."""
-        age = now - at
-        return (self.older_than is None or age > self.older_than) and (
-            self.newer_than is None or age < self.newer_than
-        )
+    try:
+        return read_length(text)
+    except ValueError as error:
+        raise click.BadParameter(str(error)) from None
 
 
 def age_options(command: F) -> F:
@@ -84,13 +61,6 @@ def timestamp(at: datetime) -> str:
     return clock.timestamp(at.timestamp())
 
 
-def age(at: datetime, now: datetime) -> str:
-    """How long ago, in its largest unit: ``45s``, ``12m``, ``3h``, ``9d``."""
-    seconds = max(0, int((now - at).total_seconds()))
-    unit = next((u for u in ("d", "h", "m") if seconds >= _UNITS[u]), "s")
-    return f"{seconds // _UNITS[unit]}{unit}"
-
-
 def operator() -> str:
     """Who runs this command, for the record: ``user@host``."""
     try:
@@ -101,13 +71,6 @@ def operator() -> str:
 
 
 # Showing
-
-
-def visible(text: str) -> str:
-    """The text on one line, harmless to a terminal: ids and descriptions come from strangers."""
-    return "".join(
-        c if unicodedata.category(c)[0] != "C" else c.encode("unicode_escape").decode() for c in text
-    )
 
 
 def show_json_array(objects: Iterable[Mapping[str, Any]]) -> None:
@@ -148,11 +111,6 @@ def show_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
 
 def _cut(text: str, room: int | None) -> str:
     return text if room is None or len(text) <= room else text[: room - 1] + "…"
-
-
-def counted(number: int, noun: str) -> str:
-    """``1 letter``, ``2 letters``."""
-    return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 # Asking and doing

@@ -9,7 +9,7 @@ from typing import NoReturn
 import click
 
 from telegram_connector.errors import SettingsError
-from telegram_connector.settings import NatsSettings, Settings, unknown_variables
+from telegram_connector.settings import ConsoleSettings, NatsSettings, Settings, unknown_variables
 
 EXIT_SETTINGS = 78  # EX_CONFIG of sysexits.h
 
@@ -26,6 +26,14 @@ def nats_settings() -> NatsSettings:
     """Settings for commands that need NATS only, and no bot token."""
     try:
         return NatsSettings.from_env(os.environ)
+    except SettingsError as error:
+        refuse(error)
+
+
+def console_settings() -> ConsoleSettings:
+    """Settings for the operator's page."""
+    try:
+        return ConsoleSettings.from_env(os.environ)
     except SettingsError as error:
         refuse(error)
 

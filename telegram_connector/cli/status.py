@@ -8,9 +8,9 @@ from collections.abc import Iterator
 import click
 import msgspec
 
+from telegram_connector.ages import lasting
 from telegram_connector.bridge import NatsClient
 from telegram_connector.cli.check import printable
-from telegram_connector.cli.durations import lasting
 from telegram_connector.cli.manual import foot
 from telegram_connector.cli.settings import nats_settings
 from telegram_connector.errors import BridgeError

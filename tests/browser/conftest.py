@@ -57,8 +57,10 @@ class Visits:
         self.asked: list[str] = []
         self.errors: list[str] = []
 
-    def __call__(self, url: str, width: int = 1440, height: int = 900, scheme: str = "light") -> Any:
-        """A page of its own, loaded and connected."""
+    def __call__(
+        self, url: str, width: int = 1440, height: int = 900, scheme: str = "light", ready: str = "#live.good"
+    ) -> Any:
+        """A page of its own, loaded and connected, or as `ready` says."""
         context = self._chromium.new_context(
             viewport={"width": width, "height": height}, color_scheme=scheme, reduced_motion="reduce"
         )
@@ -71,7 +73,7 @@ class Visits:
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         self._pages.append(page)
         page.goto(url)
-        page.wait_for_selector("#live.good")
+        page.wait_for_selector(ready)
         return page
 
     def close(self) -> None:

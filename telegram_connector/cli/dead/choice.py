@@ -6,17 +6,14 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from datetime import datetime
 from typing import Any, TypeVar
 
 import click
 
+from telegram_connector.ages import Ages
 from telegram_connector.bridge import DeadLetters, NatsClient
-from telegram_connector.bridge.deadletters import UNMARKED, Marked
 from telegram_connector.cli.records import (
     EXIT_FAILED,
-    Ages,
     age_options,
     complain,
     one_line_errors,
@@ -24,58 +21,12 @@ from telegram_connector.cli.records import (
     timestamp,
     utc_now,
 )
-from telegram_connector.deadletter import Letter
-from telegram_connector.marks import Mark
+from telegram_connector.letters import DEFAULT_CHAT, REASONS, Filter
 from telegram_connector.settings import NatsSettings
 
-REASONS = ("refused", "unreadable", "gave_up", "ambiguous", "expired", "conflict")
 SHOWN = 10  # sequences in a line about many
-DEFAULT_CHAT = "default"  # how letters are asked for that named no chat
 
 F = TypeVar("F", bound=Callable[..., Any])
-
-
-@dataclass(frozen=True)
-class Filter:
-    """Which letters are meant; what is empty excludes none."""
-
-    seqs: frozenset[int]
-    reasons: frozenset[str]
-    chats: frozenset[str]
-    kinds: frozenset[str]
-    msg_ids: frozenset[str]
-    ages: Ages
-
-    def __bool__(self) -> bool:
-        return bool(self.seqs or self.reasons or self.chats or self.kinds or self.msg_ids or self.ages)
-
-    def holds(self, letter: Letter, now: datetime) -> bool:
-        return (
-            (not self.seqs or letter.seq in self.seqs)
-            and (not self.reasons or letter.reason in self.reasons)
-            and (not self.chats or (letter.chat or DEFAULT_CHAT) in self.chats)
-            and (not self.kinds or letter.kind in self.kinds)
-            and (not self.msg_ids or letter.msg_id in self.msg_ids)
-            and self.ages.hold(letter.dead_at, now)
-        )
-
-
-@dataclass(frozen=True)
-class Row:
-    """A letter and what was done about it."""
-
-    letter: Letter
-    seen: Marked
-
-    @property
-    def mark(self) -> Mark | None:
-        """The mark, unless it is that of a letter of an earlier stream which had the sequence."""
-        mark = self.seen.mark
-        return mark if mark is not None and mark.letter == self.letter.stored_at else None
-
-    @property
-    def status(self) -> str:
-        return "open" if self.mark is None else self.mark.state
 
 
 def filters(*chat_names: str) -> Callable[[F], F]:
@@ -132,19 +83,6 @@ def opened(command: str, settings: NatsSettings) -> Iterator[DeadLetters]:
     """Connect; what goes wrong from here on is one line and exit code 1."""
     with one_line_errors(command), NatsClient(settings, f"telegram_connector {command}") as client:
         yield DeadLetters(client, settings, operator(), lambda: timestamp(utc_now()))
-
-
-def rows_of(letters: DeadLetters, wanted: Filter, now: datetime) -> Iterator[Row]:
-    """The letters that are wanted, in stream order; what was done about them is read first."""
-    marks = letters.marks()
-    found = (
-        (letter for seq in sorted(wanted.seqs) if (letter := letters.letter(seq)) is not None)
-        if wanted.seqs
-        else letters.letters()
-    )
-    for letter in found:
-        if wanted.holds(letter, now):
-            yield Row(letter, marks.get(letter.seq, UNMARKED))
 
 
 def some(wanted: Filter, everything: bool) -> Filter:

@@ -9,30 +9,22 @@ from typing import Any
 
 import click
 
+from telegram_connector.ages import age
 from telegram_connector.bridge.deadletters import UNMARKED
 from telegram_connector.cli.check import printable
 from telegram_connector.cli.dead.choice import (
-    DEFAULT_CHAT,
     JSON,
-    Row,
     chosen,
     end_with_missing,
     filters,
     opened,
-    rows_of,
     seq,
 )
 from telegram_connector.cli.manual import foot
-from telegram_connector.cli.records import (
-    age,
-    counted,
-    show_json_array,
-    show_table,
-    timestamp,
-    utc_now,
-    visible,
-)
+from telegram_connector.cli.records import show_json_array, show_table, timestamp, utc_now
 from telegram_connector.cli.settings import nats_settings
+from telegram_connector.letters import DEFAULT_CHAT, Row, rows_of
+from telegram_connector.wording import counted, visible
 
 
 @click.command(

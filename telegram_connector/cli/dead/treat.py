@@ -15,30 +15,20 @@ from telegram_connector.bridge.deadletters import Outcome, Resent
 from telegram_connector.cli.dead.choice import (
     SEQS,
     YES,
-    Row,
     chosen,
     end_with_missing,
     filters,
     numbers,
     opened,
-    rows_of,
     some,
 )
 from telegram_connector.cli.manual import foot
-from telegram_connector.cli.records import (
-    EXIT_FAILED,
-    complain,
-    confirmed,
-    counted,
-    interruptible,
-    progress,
-    utc_now,
-)
+from telegram_connector.cli.records import EXIT_FAILED, complain, confirmed, interruptible, progress, utc_now
 from telegram_connector.cli.settings import nats_settings
-from telegram_connector.deadletter import Letter, copy
 from telegram_connector.envelope import is_chat
-from telegram_connector.errors import EnvelopeError
-from telegram_connector.marks import Change, Claim, Finish, Leave, Refuse, Step, next_step, no_envelope
+from telegram_connector.letters import Row, discard_one, resend_one, rows_of
+from telegram_connector.marks import Change, Leave, Refuse
+from telegram_connector.wording import counted
 
 
 def _chat(text: str) -> str:
@@ -99,14 +89,14 @@ def resend(
         ready, missing, refused = [], set(wanted.seqs), defaultdict[str, list[int]](list)
         for row in rows_of(letters, wanted, now):
             missing.discard(row.letter.seq)
-            step = _step(row, change, again)
+            step = row.step(change, again)
             if isinstance(step, Leave):
                 tally["left alone"] += 1
             elif isinstance(step, Refuse):
                 tally["refused"] += 1
                 refused[step.why].append(row.letter.seq)
             else:
-                ready.append(_light(row))
+                ready.append(row.light())
         for why, of in refused.items():
             complain("dead resend", f"{numbers(of)}: {why}")
         how = (f" to {chat}" if chat else "") + (" as plain text" if plain else "")
@@ -120,21 +110,6 @@ def resend(
     end_with_missing("dead resend", missing)
     if tally["refused"] or tally["to go"]:
         sys.exit(EXIT_FAILED)
-
-
-def _step(row: Row, change: Change, again: bool) -> Step:
-    step = next_step(row.letter.reason, row.mark, change, again)
-    if isinstance(step, Claim | Finish) and not row.letter.body_omitted:
-        try:
-            copy(row.letter, 1, change)
-        except EnvelopeError as error:
-            return no_envelope(error)
-    return step
-
-
-def _light(row: Row) -> Row:
-    """The row without headers and body, which are read again when its turn comes."""
-    return Row(Letter(row.letter.seq, row.letter.stored_at, {}, b""), row.seen)
 
 
 _SAID = {
@@ -162,19 +137,17 @@ def _resend_each(
     with interruptible() as stop, progress("resending", len(rows)) as step:
         for row in rows:
             due = time.monotonic() + (1 / rate if rate else 0)
-            letter = letters.letter(row.letter.seq)
-            if letter is None or letter.stored_at != row.letter.stored_at:
-                tally["gone"] += 1
-            else:
-                _count(letter, letters.resend(letter, row.seen, change, again), tally)
+            _count(row.letter.seq, resend_one(letters, row, change, again), tally)
             tally["done"] += 1
             step()
             if row is not rows[-1] and stop.wait(due - time.monotonic()):
                 return
 
 
-def _count(letter: Letter, outcome: Outcome, tally: Counter[str]) -> None:
+def _count(seq: int, outcome: Outcome | None, tally: Counter[str]) -> None:
     match outcome:
+        case None:
+            tally["gone"] += 1
         case Resent(already=True):
             tally["already"] += 1
         case Resent():
@@ -183,7 +156,7 @@ def _count(letter: Letter, outcome: Outcome, tally: Counter[str]) -> None:
             tally["left alone"] += 1
         case Refuse(why):
             tally["refused"] += 1
-            complain("dead resend", f"{letter.seq}: {why}")
+            complain("dead resend", f"{seq}: {why}")
 
 
 @click.command(
@@ -215,7 +188,7 @@ def discard(
     wanted, now = some(chosen(seqs, **given), everything), utc_now()
     with opened("dead discard", nats_settings()) as letters:
         rows = [
-            _light(row)
+            row.light()
             for row in rows_of(letters, wanted, now)
             if purge or row.status != "discarded" or row.letter.seq in wanted.seqs
         ]
@@ -232,10 +205,8 @@ def discard(
                 for row in rows:
                     if stop.wait():
                         break
-                    if row.status == "discarded" or letters.discard(row.letter, row.seen, why):
+                    if discard_one(letters, row, why, purge):
                         done += 1
-                        if purge:
-                            letters.purge(row.letter)
                     else:
                         complain("dead discard", f"{row.letter.seq}: somebody else is at it; look again")
                     step()

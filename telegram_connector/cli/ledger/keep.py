@@ -15,7 +15,6 @@ from telegram_connector.cli.records import (
     EXIT_FAILED,
     complain,
     confirmed,
-    counted,
     interruptible,
     progress,
     show_json,
@@ -24,6 +23,7 @@ from telegram_connector.cli.settings import nats_settings
 from telegram_connector.links import Link
 from telegram_connector.record import CANCELLED, SENT, TERMINAL, Record, shown
 from telegram_connector.topology import LEDGER_BUCKET, LINKS_BUCKET
+from telegram_connector.wording import counted
 
 _OVER = (SENT, TERMINAL, CANCELLED)
 

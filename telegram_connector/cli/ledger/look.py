@@ -10,30 +10,28 @@ from datetime import datetime, timedelta
 import click
 import msgspec
 
+from telegram_connector.ages import Ages, age
 from telegram_connector.bridge import NatsClient
 from telegram_connector.cli.check import printable
 from telegram_connector.cli.ledger.desk import JSON, KEYS, Readable, opened, record_at
-from telegram_connector.cli.ledger.words import SHORT, named, story
 from telegram_connector.cli.manual import foot
 from telegram_connector.cli.records import (
     EXIT_FAILED,
-    Ages,
-    age,
     age_options,
     complain,
-    counted,
     one_line_errors,
     show_json,
     show_json_array,
     show_table,
     utc_now,
-    visible,
 )
 from telegram_connector.cli.settings import bot_id, nats_settings
 from telegram_connector.envelope import is_chat
 from telegram_connector.links import NOT_AVAILABLE, LinkNotFound, Links
 from telegram_connector.record import STATUSES, Record, chat_hash, shown
 from telegram_connector.resolution import in_doubt, read_time
+from telegram_connector.story import SHORT, named, story
+from telegram_connector.wording import counted, visible
 
 
 @click.command(

@@ -9,8 +9,8 @@ export function get(path, params = {}) {
 }
 
 /** The answer to a request with a body. Throws an Error with the server's words. */
-export function send(verb, path, body = {}) {
-  const headers = { "Content-Type": "application/json" };
+export function send(verb, path, body = {}, more = {}) {
+  const headers = { "Content-Type": "application/json", ...more };
   return ask(path, { method: verb, headers, body: JSON.stringify(body) });
 }
 
@@ -22,7 +22,9 @@ async function ask(path, options) {
     throw new Error("the server does not answer");
   }
   const answer = await response.json().catch(() => null);
-  if (!response.ok || answer === null)
-    throw new Error(answer?.description ?? `the server says ${response.status}`);
+  if (!response.ok || answer === null) {
+    const error = new Error(answer?.description ?? `the server says ${response.status}`);
+    throw Object.assign(error, { status: response.status, kind: answer?.kind });
+  }
   return answer;
 }

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime
 
-from telegram_connector.cli.records import visible
 from telegram_connector.projection import Reason
 from telegram_connector.record import (
     AMBIGUOUS,
@@ -19,6 +18,7 @@ from telegram_connector.record import (
     Record,
 )
 from telegram_connector.resolution import SEND_AGAIN, abandoned
+from telegram_connector.wording import visible
 
 SHORT = 12  # digits of a key in tables and commands: enough for any ledger
 
@@ -44,16 +44,20 @@ def doubt(record: Record) -> str:
     return visible(f"in doubt since {record.ambiguous_since or record.updated_at}: {why}")
 
 
-def story(record: Record, now: datetime, ack_wait_seconds: float) -> str:
-    """What became of a message and why, in one or a few sentences."""
-    return " ".join(_sentences(record, now, ack_wait_seconds))
+def story(record: Record, now: datetime, ack_wait_seconds: float, *, commands: bool = True) -> str:
+    """What became of a message and why, in one or a few sentences.
+
+    Args:
+        commands: Whether the command that settles what is in doubt is named.
+    """
+    return " ".join(_sentences(record, now, ack_wait_seconds, commands))
 
 
-def _sentences(record: Record, now: datetime, ack_wait_seconds: float) -> Iterator[str]:
+def _sentences(record: Record, now: datetime, ack_wait_seconds: float, commands: bool) -> Iterator[str]:
     tries = f" after {record.attempts} tries" if record.attempts > 1 else ""
     error = visible(f"{record.last_error or 'unknown'}")
     code = f" ({record.last_error_code})" if record.last_error_code else ""
-    again = f"telegram-connector ledger resolve {record.key[:SHORT]} --sent | --send-again | --cancel"
+    command = f"telegram-connector ledger resolve {record.key[:SHORT]} --sent | --send-again | --cancel"
     if record.status == SENT:
         number = f"as {record.message_id} " if record.message_id is not None else ""
         yield f"Sent {number}at {record.sent_at or record.updated_at}{tries}."
@@ -64,7 +68,8 @@ def _sentences(record: Record, now: datetime, ack_wait_seconds: float) -> Iterat
     elif record.status == CANCELLED:
         yield "Cancelled: not sent any more."
     elif record.status == AMBIGUOUS or abandoned(record, now, ack_wait_seconds):
-        yield f"I{doubt(record)[1:]}. Nobody knows whether Telegram has it; settle it with: {again}"
+        settle = f"; settle it with: {command}" if commands else "."
+        yield f"I{doubt(record)[1:]}. Nobody knows whether Telegram has it{settle}"
     elif record.status == IN_FLIGHT:
         yield f"On its way to Telegram since {record.updated_at}{tries}."
     elif record.status == TERMINAL:
