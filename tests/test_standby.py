@@ -92,7 +92,8 @@ def test_a_killed_worker_that_comes_back_alone_keeps_the_order_too(fleet: Fleet)
     with worker(fleet):
         fleet.sandbox.wait(count=200, timeout_seconds=PATIENCE_SECONDS)
         fleet.assert_nothing_left()
-    assert len(fleet.sandbox.duplicates()) <= 1
+    # One in flight, and one whose ack was on its way when that began: see `MessageSource.may_send`.
+    assert len(fleet.sandbox.duplicates()) <= 2
     for chat in range(100, 105):
         seen = list(dict.fromkeys(fleet.texts(chat)))
         assert seen == [e.text for e in numbered(200, 5) if e.chat == str(chat)]
