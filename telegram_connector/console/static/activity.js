@@ -20,7 +20,7 @@ export class Activity {
   }
 
   changed() {
-    this.refresh();
+    return this.refresh();
   }
 
   async refresh() {

@@ -101,7 +101,7 @@ export class Dead {
   }
 
   changed() {
-    this.refresh();
+    return this.refresh();
   }
 
   query() {

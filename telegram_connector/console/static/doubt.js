@@ -63,7 +63,7 @@ export class Doubt {
   }
 
   changed() {
-    this.refresh();
+    return this.refresh();
   }
 
   async refresh() {

@@ -67,7 +67,7 @@ export class Messages {
   }
 
   changed() {
-    this.refresh();
+    return this.refresh();
   }
 
   showTabs() {

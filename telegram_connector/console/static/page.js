@@ -1,6 +1,6 @@
 /** The operator's page: one view at a time, told of changes while it is open. */
 
-import { button, el, quiet } from "./parts/dom.js";
+import { button, el } from "./parts/dom.js";
 import { icon } from "./parts/icons.js";
 import { live } from "./parts/live.js";
 import { Activity } from "./activity.js";
@@ -37,6 +37,8 @@ let current = "";
 let picture = null;
 let isConnected = false;
 let isListening = false;
+let isStale = false;
+let isAsking = false;
 
 // -- views
 
@@ -78,7 +80,21 @@ function count(view, number, kind) {
 
 // -- what is told
 
-const changed = quiet(() => views[current]?.changed?.(), 100);
+/** Has the view ask anew. A server that is slow to answer, or changes that come in a crowd, are given time. */
+async function changed() {
+  isStale = true;
+  if (isAsking) return;
+  isAsking = true;
+  while (isStale) {
+    isStale = false;
+    const began = performance.now();
+    await views[current]?.changed?.();
+    await rest(Math.max(200, 5 * (performance.now() - began)));
+  }
+  isAsking = false;
+}
+
+const rest = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
 
 function heard(told) {
   const before = picture;
