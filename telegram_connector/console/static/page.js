@@ -85,13 +85,16 @@ async function changed() {
   isStale = true;
   if (isAsking) return;
   isAsking = true;
-  while (isStale) {
-    isStale = false;
-    const began = performance.now();
-    await views[current]?.changed?.();
-    await rest(Math.max(200, 5 * (performance.now() - began)));
+  try {
+    while (isStale) {
+      isStale = false;
+      const began = performance.now();
+      await views[current]?.changed?.();
+      await rest(Math.max(200, 5 * (performance.now() - began)));
+    }
+  } finally {
+    isAsking = false; // also where a view could not: the next change asks again
   }
-  isAsking = false;
 }
 
 const rest = (milliseconds) => new Promise((resolve) => setTimeout(resolve, milliseconds));
