@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import threading
+import time
 
 import pytest
 
@@ -61,53 +63,69 @@ def test_a_clean_stop_hands_over_at_once_in_order(fleet: Fleet) -> None:
     assert in_order(fleet, 150, 5)
 
 
+def hang_at(fleet: Fleet, send: int, seconds: float = 600.0) -> None:
+    """That send is carried out and not answered so soon: a worker that waits for it has no ack on its way."""
+    fleet.sandbox.set_fault({"method": "sendMessage", "delay_seconds": seconds}, nth=send)
+
+
+def until_acked(fleet: Fleet, count: int) -> None:
+    """Wait until so many are acked, and the next is with the Bot API."""
+    fleet.sandbox.wait(count=count + 1, timeout_seconds=PATIENCE_SECONDS)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while (floor := fleet.server.consumer()["ack_floor"]["stream_seq"]) < count:
+        assert time.monotonic() < deadline, floor
+        threading.Event().wait(0.01)
+
+
+def doubled(fleet: Fleet) -> list[str]:
+    return [group[0].raw_text for group in fleet.sandbox.duplicates()]
+
+
 def test_after_kill_9_the_other_takes_over_and_keeps_the_order(fleet: Fleet) -> None:
-    fleet.sandbox.set_fault({"delay_seconds": 0.02})
+    hang_at(fleet, 60)
     with worker(fleet) as first:
         fleet.publish(*numbered(5, 5))
         fleet.sandbox.wait(count=5, timeout_seconds=PATIENCE_SECONDS)
         with worker(fleet) as second:
             second.until("bound to TELEGRAM_OUTBOUND")
             fleet.publish(*numbered(195, 5, start=5))
-            fleet.sandbox.wait(count=60, timeout_seconds=PATIENCE_SECONDS)
+            until_acked(fleet, 59)
             first.signal(signal.SIGKILL)
             first.wait()
             second.until("active: this connector sends")
             fleet.sandbox.wait(count=200, timeout_seconds=PATIENCE_SECONDS)
             fleet.assert_nothing_left()
-    doubled = [group[0].raw_text for group in fleet.sandbox.duplicates()]
-    assert len(doubled) <= 1  # the send whose ack was lost with the process
+    assert doubled(fleet) == ["text 59"]  # the send whose answer was lost with the process
     for chat in range(100, 105):
         seen = list(dict.fromkeys(fleet.texts(chat)))
         assert seen == [e.text for e in numbered(200, 5) if e.chat == str(chat)]
 
 
 def test_a_killed_worker_that_comes_back_alone_keeps_the_order_too(fleet: Fleet) -> None:
-    fleet.sandbox.set_fault({"delay_seconds": 0.02})
+    hang_at(fleet, 60)
     fleet.publish(*numbered(200, 5))
     with worker(fleet) as first:
-        fleet.sandbox.wait(count=60, timeout_seconds=PATIENCE_SECONDS)
+        until_acked(fleet, 59)
         first.signal(signal.SIGKILL)
         first.wait()
     with worker(fleet):
         fleet.sandbox.wait(count=200, timeout_seconds=PATIENCE_SECONDS)
         fleet.assert_nothing_left()
-    # One in flight, and one whose ack was on its way when that began: see `MessageSource.may_send`.
-    assert len(fleet.sandbox.duplicates()) <= 2
+    assert doubled(fleet) == ["text 59"]
     for chat in range(100, 105):
         seen = list(dict.fromkeys(fleet.texts(chat)))
         assert seen == [e.text for e in numbered(200, 5) if e.chat == str(chat)]
 
 
 def test_a_paused_process_that_wakes_up_sends_nothing_that_the_other_has(fleet: Fleet) -> None:
-    fleet.sandbox.set_fault({"delay_seconds": 0.05})
+    hang_at(fleet, 20, seconds=1.0)
     with worker(fleet) as first:
         fleet.publish(*numbered(5, 5))
         fleet.sandbox.wait(count=5, timeout_seconds=PATIENCE_SECONDS)
         with worker(fleet) as second:
             second.until("bound to TELEGRAM_OUTBOUND")
             fleet.publish(*numbered(95, 5, start=5))
-            fleet.sandbox.wait(count=20, timeout_seconds=PATIENCE_SECONDS)
+            until_acked(fleet, 19)
             first.signal(signal.SIGSTOP)
             second.until("active: this connector sends")
             fleet.sandbox.wait(count=90, timeout_seconds=PATIENCE_SECONDS)
