@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import os
-import queue
-import signal
 import sys
-import threading
 from typing import NoReturn
 
 import click
@@ -15,6 +12,7 @@ from telegram_connector.cli import logs
 from telegram_connector.cli.manual import foot
 from telegram_connector.cli.records import complain, operator
 from telegram_connector.cli.settings import EXIT_SETTINGS, bot_id, console_settings
+from telegram_connector.cli.stopping import stopped_by_signals
 from telegram_connector.errors import ProjectionError
 from telegram_connector.projection import Policy, read_policy
 
@@ -72,14 +70,8 @@ def console(port: int | None, host: str | None, names: tuple[str, ...], policy_f
         bot=bot_id(),
         policy=policy,
     )
-    stop = threading.Event()
-    # As in `run`: SimpleQueue.put is the one thing that is safe in a signal handler.
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _frame: signals.put(number))
-    threading.Thread(target=_set_after, args=(signals, stop), name="signals", daemon=True).start()
     try:
-        serve(made, lambda url: _announce(url, access.token is not None), stop)
+        serve(made, lambda url: _announce(url, access.token is not None), stopped_by_signals())
     except OSError as error:
         complain("console", f"cannot listen at {address}: {error}")
         sys.exit(1)
@@ -104,11 +96,6 @@ def _refuse(words: str, routed: bool) -> NoReturn:
     because = " (PORT is set, so it would listen on all addresses)" if routed else ""
     click.echo(f"  {words}{because}", err=True)
     sys.exit(EXIT_SETTINGS)
-
-
-def _set_after(signals: queue.SimpleQueue[int], stop: threading.Event) -> None:
-    signals.get()
-    stop.set()
 
 
 def _announce(url: str, asks: bool) -> None:

@@ -101,10 +101,11 @@ def _wanted(signal: str, env: Mapping[str, str]) -> bool:
     if exporter not in ("", "otlp"):
         logger.warning("OTEL_%s_EXPORTER must be otlp or none; %s are not exported", signal, signal.lower())
         return False
-    names = (f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
-    decides = next((name for name in names if value(name)), None)
-    if decides and value(decides) != PROTOCOL:
-        logger.warning("%s must be %s; %s are not exported", decides, PROTOCOL, signal.lower())
+    of = f"_{signal}" if value(f"OTEL_EXPORTER_OTLP_{signal}_PROTOCOL") else ""
+    if value(f"OTEL_EXPORTER_OTLP{of}_PROTOCOL") not in ("", PROTOCOL):
+        logger.warning(
+            "OTEL_EXPORTER_OTLP%s_PROTOCOL must be %s; %s are not exported", of, PROTOCOL, signal.lower()
+        )
         return False
     return True
 

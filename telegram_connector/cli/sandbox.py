@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import queue
-import signal
 import sys
-import threading
 
 import click
 
 from telegram_connector.cli.manual import foot
+from telegram_connector.cli.stopping import stopped_by_signals
 
 
 @click.command(
@@ -45,21 +43,10 @@ def sandbox(
         from telegram_connector.sandbox import serve
     except ImportError as error:
         raise click.ClickException(str(error)) from None
-    stop = threading.Event()
-    # As in `run`: SimpleQueue.put is the one thing that is safe in a signal handler.
-    signals: queue.SimpleQueue[int] = queue.SimpleQueue()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda number, _frame: signals.put(number))
-    threading.Thread(target=_set_after, args=(signals, stop), name="signals", daemon=True).start()
     try:
-        serve(host, port, chats, faults_file, flood, strict, _announce, stop, faults)
+        serve(host, port, chats, faults_file, flood, strict, _announce, stopped_by_signals(), faults)
     except (ValueError, OSError) as error:
         raise click.ClickException(str(error)) from None
-
-
-def _set_after(signals: queue.SimpleQueue[int], stop: threading.Event) -> None:
-    signals.get()
-    stop.set()
 
 
 def _announce(line: str) -> None:

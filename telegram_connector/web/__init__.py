@@ -13,6 +13,7 @@ Parts know no page and no server:
 * ``source.js``: a text as it was written, with a spot in it marked;
 * ``api.js``: asking a server in JSON;
 * ``live.js``: server-sent events that outlive the server;
+* ``keyboard.js``: keys of the page as a whole, and the list of them;
 * ``theme.js``: the switch between light and dark.
 
 Nothing is built, nothing comes from elsewhere, and nothing is inline, so that the policy below can be strict.

@@ -1,7 +1,8 @@
 /** The operator's page: one view at a time, told of changes while it is open. */
 
-import { button, el } from "./parts/dom.js";
+import { el } from "./parts/dom.js";
 import { icon } from "./parts/icons.js";
+import { isForPage, showKeys } from "./parts/keyboard.js";
 import { live } from "./parts/live.js";
 import { Activity } from "./activity.js";
 import { Dead } from "./dead.js";
@@ -201,9 +202,7 @@ async function logout() {
 // -- the keyboard
 
 function pressed(event) {
-  const isTyping =
-    event.target.matches?.("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey;
-  if (isTyping || by("console").hidden || document.querySelector("dialog[open]")) return;
+  if (!isForPage(event) || by("console").hidden) return;
   const at = Number(event.key) - 1;
   const act = VIEWS[at]
     ? () => (location.hash = VIEWS[at][0])
@@ -236,22 +235,7 @@ function show(view) {
 }
 
 function help() {
-  const close = button({}, "Close");
-  const rows = KEYS.flatMap(([key, what]) => [
-    el("dt", {}, ...key.split(" ").map((one) => (one === "…" ? " … " : el("kbd", {}, one)))),
-    el("dd", {}, what),
-  ]);
-  const dialog = el(
-    "dialog",
-    { "aria-label": "Keyboard" },
-    el("h2", {}, "Keyboard"),
-    el("dl", { class: "keys" }, ...rows),
-    close,
-  );
-  close.addEventListener("click", () => dialog.close());
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  showKeys(KEYS);
 }
 
 // -- the beginning

@@ -8,6 +8,7 @@
 import { get } from "./parts/api.js";
 import { button, copyButton, el, keepingFocus, quiet } from "./parts/dom.js";
 import { icon } from "./parts/icons.js";
+import { isForPage, showKeys } from "./parts/keyboard.js";
 import { live } from "./parts/live.js";
 import { ChatList } from "./chats.js";
 import { Check } from "./check.js";
@@ -338,9 +339,7 @@ function pressed(event) {
     else backToChats();
     return;
   }
-  const isTyping =
-    event.target.matches?.("input, textarea, select") || event.ctrlKey || event.metaKey || event.altKey;
-  if (isTyping || document.querySelector("dialog[open]")) return;
+  if (!isForPage(event)) return;
   const act = {
     "/": () => by("search").focus(),
     m: () => thread.focus(),
@@ -363,22 +362,7 @@ function reply() {
 }
 
 function help() {
-  const close = button({}, "Close");
-  const rows = KEYS.flatMap(([key, what]) => [
-    el("dt", {}, ...key.split(" ").map((one) => el("kbd", {}, one))),
-    el("dd", {}, what),
-  ]);
-  const dialog = el(
-    "dialog",
-    { "aria-label": "Keyboard" },
-    el("h2", {}, "Keyboard"),
-    el("dl", { class: "keys" }, ...rows),
-    close,
-  );
-  close.addEventListener("click", () => dialog.close());
-  dialog.addEventListener("close", () => dialog.remove());
-  document.body.append(dialog);
-  dialog.showModal();
+  showKeys(KEYS);
 }
 
 // -- the beginning
