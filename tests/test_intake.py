@@ -223,6 +223,23 @@ def test_who_is_pinned_anew_while_asking_looks_at_all_that_is_out() -> None:
     run(story)
 
 
+def test_what_came_while_looking_goes_on_in_the_streams_order() -> None:
+    """A server that was killed hands over what it had not yet before what was given back to it meanwhile."""
+
+    async def told() -> None:
+        desk = Desk()
+        await desk.bind()
+        desk.deliver(222, 222)
+        desk.deliver(223, 223)
+        desk.deliver(162, 224)
+        desk.deliver(163, 225)
+        taken, *others = await desk.settle()
+        assert taken == Taken((), 0, 0, 0.0)  # all that is out is here: there is nothing to wait for
+        assert sequences(others) == [162, 163, 222, 223]
+
+    asyncio.run(told())
+
+
 def test_what_cannot_be_looked_up_makes_all_chats_wait() -> None:
     async def story(desk: Desk) -> None:
         desk.server.away = True

@@ -224,7 +224,8 @@ class Intake:
 
     def _let_through(self) -> None:
         held_back, self._held_back = self._held_back or [], None
-        for delivery in held_back:
+        # What is here is awaited no more, and came as it came: what was given back after what is newer.
+        for delivery in sorted(held_back, key=lambda delivery: delivery.id.sequence):
             self._put(delivery)
         self._changed()
 
