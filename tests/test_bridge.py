@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import pytest
 
 from telegram_connector import events
-from telegram_connector.bridge import JetStreamSource
+from telegram_connector.bridge import JetStreamSource, consumer
 from telegram_connector.bridge.link import ConnectError, Link, PermissionDenied
 from telegram_connector.bridge.loop import LoopThread
 from telegram_connector.bridge.source import parse_reply
@@ -584,6 +584,24 @@ def test_handles_from_before_a_stream_was_made_anew_settle_nothing(bridge: Bridg
     assert bridge.server.consumer()["num_ack_pending"] == 1
     assert bridge.source.may_send(0)
     assert bridge.source.ack(entries[-1]).result(PATIENCE_SECONDS)
+
+
+@integration
+@pytest.mark.parametrize("what", ["durable", "stream"])
+def test_what_is_made_anew_at_once_is_another_one(
+    bridge: Bridge, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """However soon: times of creation are compared with a tolerance, for servers that round their own."""
+    monkeypatch.setattr(consumer, "SAME_SECONDS", 1e6)
+    bridge.source.want(1)  # a live pull hears of it at once
+    if what == "stream":
+        make_stream_anew(bridge.server)
+    else:
+        with bridge.server.client() as client:
+            client.api("CONSUMER.DELETE.TELEGRAM_OUTBOUND.tg_outbound")
+    bridge.until_event(events.Bound, 2)
+    entry = bridge.source.next(PATIENCE_SECONDS)
+    assert entry == Reset(f"the {'consumer' if what == 'durable' else 'stream'} was made anew")
 
 
 @integration

@@ -87,6 +87,7 @@ class Desk:
             delivered=delivered["stream_seq"],
             outstanding=0,
             first_sequence=1,
+            new=False,
             from_start=False,
         )
         await self.intake.bind(self.server, bound, first=False)  # type: ignore[arg-type]

@@ -51,7 +51,8 @@ class BoundConsumer:
         group: The priority group to pull with; "" where there is none.
         outstanding: How many messages were out with anybody.
         delivered: The last sequence that was handed over, to anybody.
-        from_start: Whether the consumer was made just now, from the start of the stream.
+        new: Whether the consumer was made just now.
+        from_start: Whether that was from the start of the stream.
     """
 
     stream_created: str
@@ -63,6 +64,7 @@ class BoundConsumer:
     delivered: int
     outstanding: int
     group: str
+    new: bool
     from_start: bool
     info: dict[str, Any]
 
@@ -139,6 +141,7 @@ async def bind(
         int(info.get("delivered", {}).get("stream_seq", 0)),
         int(info.get("num_ack_pending", 0)),
         (config.get("priority_groups") or [""])[0],
+        created,
         created and start is None,
         info,
     )

@@ -263,8 +263,8 @@ class Supervisor:
         self.floors.note(bound.stream_created, bound.info)
         self._hear(bound.info)
         self._note_first(bound.first_sequence)
-        if last is not None and not last.made_at(bound.created):
-            same = last.stream_created == bound.stream_created
+        same = last is not None and last.stream_created == bound.stream_created
+        if last is not None and (bound.new or not same or not last.made_at(bound.created)):
             was_active = was_active or self.intake.pin.holds
             self.intake.forget()
             self._renewed("the consumer was made anew" if same else "the stream was made anew")
